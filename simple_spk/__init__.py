@@ -1,0 +1,18 @@
+"""Speaker verification with SimPLE: pairwise similarity learning without proxies or margins.
+
+``from simple_spk import Extractor`` is the way in for those who use a trained model.
+"""
+
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["Extractor", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """The Extractor, imported when it is asked for: metrics and trial lists need no torch."""
+    if name == "Extractor":
+        from simple_spk.extractor import Extractor
+
+        return Extractor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

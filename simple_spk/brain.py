@@ -1,0 +1,292 @@
+"""The training step on SpeechBrain's Brain: encoder, moving average, queue, loss, in this order."""
+
+import difflib
+import logging
+import random
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import speechbrain as sb
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from simple_spk.collapse import batch_geometry, collapse_warning
+from simple_spk.crops import LabelledBatch
+from simple_spk.distributed import (
+    copy_from_first_rank,
+    rank,
+    require_equal_on_all_ranks,
+    world_size,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class SimPLEBrain(sb.Brain):
+    """Trains ``encoder`` with ``loss``; the YAML names all parts.
+
+    modules: ``encoder`` and ``loss``; if inputs need it, ``front_end`` (inputs -> features,
+    lengths); for a loss over a queue, ``momentum_encoder`` and ``queue``. Without a queue the loss
+    is called as loss(embeddings, labels).
+
+    hparams: seed, schedule (step -> factor on learning rates), parameter_groups (see
+    ``init_optimizers``), validation (or None), collapse_check_steps, log_interval, tensorboard
+    (makes a SummaryWriter, or None).
+
+    Any submodule with a method ``at_step(step)`` is told the number of each training step.
+    """
+
+    # ---- one step -------------------------------------------------------------------------------
+
+    def compute_forward(
+        self, batch: LabelledBatch, stage: sb.Stage
+    ) -> tuple[Tensor, Tensor | None]:
+        """Queries (n, dim) of the encoder and, with a queue, keys (n, dim) of its average."""
+        features = self.features(batch.inputs.to(self.device, non_blocking=True))
+        queries = self.modules.encoder(*features)
+        if "queue" not in self.modules:
+            return queries, None
+        return queries, self.modules.momentum_encoder(*features)
+
+    def compute_objectives(
+        self, predictions: tuple[Tensor, Tensor | None], batch: LabelledBatch, stage: sb.Stage
+    ) -> Tensor:
+        """The loss of this batch, which enters the queue first."""
+        queries, keys = predictions
+        labels = batch.labels.to(self.device, non_blocking=True)
+        if keys is None:
+            return self.modules.loss(queries, labels)
+        queue = self.modules.queue
+        own_keys = queue.enqueue(keys, labels)
+        return self.modules.loss(queries, labels, *queue.contents(), own_keys)
+
+    def features(self, inputs: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
+        """What the encoder takes: features with their lengths, or the inputs as they are."""
+        if "front_end" not in self.modules:
+            return (inputs,)
+        return self.modules.front_end(inputs, lengths)
+
+    def on_fit_batch_start(self, batch: LabelledBatch, should_step: bool) -> None:
+        """Fix all randomness of this step, and everything that depends on the step's number."""
+        seed_step(self.hparams.seed, self.epoch, self.step)
+        for module in self.step_aware_modules:
+            module.at_step(self.optimizer_step)
+        factor = self.hparams.schedule(self.optimizer_step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * factor
+
+    def optimizers_step(self) -> None:
+        """Clip the gradient over all parameter groups together, then step."""
+        self.scaler.unscale_(self.optimizer)
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        limit = self.max_grad_norm if self.max_grad_norm > 0 else float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        if not self.scaler.is_enabled() and not torch.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient is no longer finite at training step {self.optimizer_step}: lower "
+                f"the learning rate or max_grad_norm; the last checkpoint is intact"
+            )
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer_step += 1
+
+    def on_fit_batch_end(
+        self, batch: LabelledBatch, outputs: tuple[Tensor, Any], loss: Tensor, should_step: bool
+    ) -> None:
+        """Let the moving average follow, and show how training is doing."""
+        if should_step and "momentum_encoder" in self.modules:
+            self.modules.momentum_encoder.update(unwrap(self.modules.encoder))
+        self.crops_since_log += len(batch.labels)
+        self.progress_bar.update()
+        if self.step % self.hparams.log_interval == 0:
+            self.log_step(outputs[0], batch.labels.to(self.device), float(loss.detach()))
+
+    # ---- setting up -----------------------------------------------------------------------------
+
+    def fit(self, epoch_counter: Any, train_loader: DataLoader) -> None:
+        """Train on the loader's batches; its batch sampler is told the epoch and where to start."""
+        self.sampler = train_loader.batch_sampler
+        if len(self.sampler) % self.grad_accumulation_factor:
+            raise ValueError(
+                f"an epoch of {len(self.sampler)} batches cannot be divided into steps of "
+                f"{self.grad_accumulation_factor} accumulated batches: change batches_per_epoch"
+            )
+        wants_log = self.hparams.tensorboard is not None and rank() == 0
+        self.summary_writer = self.hparams.tensorboard() if wants_log else None
+        super().fit(epoch_counter, train_loader, progressbar=False)  # we draw our own bar
+        if self.summary_writer is not None:
+            self.summary_writer.close()
+
+    def init_optimizers(self) -> None:
+        """Give each parameter to the first of ``parameter_groups`` whose prefix its name has.
+
+        ``parameter_groups`` maps prefixes such as ``loss.bias`` to optimizer options such as
+        ``{lr: 0.01}``; parameters that match none take the optimizer's own options.
+        """
+        raw_modules = nn.ModuleDict({name: unwrap(m) for name, m in self.modules.items()})
+        self.optimizer = self.opt_class(
+            parameter_groups(raw_modules, self.hparams.parameter_groups or {})
+        )
+        for group in self.optimizer.param_groups:
+            group["initial_lr"] = group["lr"]
+        self.optimizers_dict = {"opt_class": self.optimizer}
+        self.step_aware_modules = [m for m in raw_modules.modules() if hasattr(m, "at_step")]
+        if self.checkpointer is not None:
+            self.checkpointer.add_recoverable("optimizer", self.optimizer)
+
+    def _wrap_distributed(self) -> None:
+        """Data parallelism for modules that train; on CPUs BatchNorm stays local to a process."""
+        if not self.distributed_launch:
+            return
+        on_gpu = self.device_type == "cuda"
+        for name, module in self.modules.items():
+            if any(parameter.requires_grad for parameter in module.parameters()):
+                if on_gpu:
+                    module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+                self.modules[name] = DistributedDataParallel(
+                    module,
+                    device_ids=[self.device] if on_gpu else None,
+                    find_unused_parameters=self.find_unused_parameters,
+                )
+
+    def _should_save_intra_epoch_ckpt(self, *args: Any) -> bool:
+        """Never between accumulated batches: their gradients are not part of a checkpoint."""
+        whole_step = self.step % self.grad_accumulation_factor == 0
+        return whole_step and super()._should_save_intra_epoch_ckpt(*args)
+
+    # ---- epochs and evaluation ------------------------------------------------------------------
+
+    def on_stage_start(self, stage: sb.Stage, epoch: int | None = None) -> None:
+        """Begin an epoch, or go on in its middle after a restart (self.step batches are done)."""
+        self.epoch = epoch
+        self.sampler.set_epoch(epoch, first_batch=self.step)
+        self.crops_since_log, self.last_log_time = 0, time.perf_counter()
+        self.progress_bar = tqdm(
+            total=len(self.sampler),
+            initial=self.step,
+            desc=f"epoch {epoch}",
+            unit="batch",
+            dynamic_ncols=True,
+            disable=self.noprogressbar or rank() > 0,
+        )
+
+    def on_stage_end(self, stage: sb.Stage, stage_loss: float, epoch: int | None = None) -> None:
+        """Validate, log and save at the end of an epoch."""
+        self.progress_bar.close()
+        self.check_ranks()
+        metrics: dict[str, Any] = {}
+        if self.hparams.validation is not None:
+            metrics = self.run_evaluation(self.hparams.validation)
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+        logger.info(
+            "epoch %s, step %s: loss %.4f%s",
+            epoch,
+            self.optimizer_step,
+            stage_loss,
+            "".join(f", {name} {value:.4g}" for name, value in numbers.items()),
+        )
+        self.log_scalars("valid", {"loss": stage_loss, **numbers})
+        self.step, self.avg_train_loss = (
+            0,
+            0.0,
+        )  # the next epoch starts afresh, also after a restart
+        self.checkpointer.save_and_keep_only(meta={"epoch": epoch, **numbers}, num_to_keep=1)
+
+    def run_evaluation(self, evaluation: Any, **options: Any) -> dict[str, Any]:
+        """The metrics of an evaluation, made with the trained encoder and the loss's similarity."""
+        self.modules.eval()
+        # BatchNorm statistics of CPU processes are local; all must embed with the same ones.
+        copy_from_first_rank(unwrap(self.modules.encoder).buffers())
+        similarity = unwrap(self.modules.loss).similarity
+        with torch.no_grad(), self.evaluation_ctx:
+            return evaluation(self.embed, similarity, **options)
+
+    def embed(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Embeddings (n, dim) of inputs (n, ...), padded behind their lengths (n,)."""
+        if lengths is not None:
+            lengths = lengths.to(self.device)
+        return unwrap(self.modules.encoder)(*self.features(inputs.to(self.device), lengths))
+
+    def check_ranks(self) -> None:
+        """Raise unless all processes trained the same model on the same queue."""
+        if world_size() == 1:
+            return
+        state = dict(
+            nn.ModuleDict({n: unwrap(m) for n, m in self.modules.items()}).named_parameters()
+        )
+        if "queue" in self.modules:
+            state |= dict(self.modules.queue.named_buffers(prefix="queue"))
+        require_equal_on_all_ranks(state)
+        logger.info("state is equal on all %d processes", world_size())
+
+    # ---- showing --------------------------------------------------------------------------------
+
+    def log_step(self, queries: Tensor, labels: Tensor, loss: float) -> None:
+        """Progress bar, TensorBoard and, if need be, a warning that training collapses."""
+        loss_module = unwrap(self.modules.loss)
+        geometry = batch_geometry(queries, labels, loss_module.similarity)
+        now = time.perf_counter()
+        crops_per_second = self.crops_since_log / (now - self.last_log_time)
+        self.crops_since_log, self.last_log_time = 0, now
+        values = {"loss": loss, **geometry._asdict(), "crops_per_second": crops_per_second}
+        if hasattr(loss_module, "bias"):
+            values["bias"] = float(loss_module.bias)
+        self.progress_bar.set_postfix_str(
+            f"loss {loss:.3f}, bias {values.get('bias', float('nan')):.2f}, "
+            f"length {geometry.length:.2f}, S+ {geometry.positive_similarity:.2f}, "
+            f"S- {geometry.negative_similarity:.2f}, {crops_per_second:.0f} crops/s"
+        )
+        values["learning_rate"] = self.optimizer.param_groups[0]["lr"]
+        self.log_scalars("train", values)
+        warning = collapse_warning(geometry)
+        if warning is not None and self.optimizer_step >= self.hparams.collapse_check_steps:
+            logger.warning("step %d: %s", self.optimizer_step, warning)
+
+    def log_scalars(self, kind: str, values: Mapping[str, float]) -> None:
+        """Write numbers to TensorBoard under the current training step."""
+        if self.summary_writer is not None:
+            for name, value in values.items():
+                self.summary_writer.add_scalar(f"{kind}/{name}", value, self.optimizer_step)
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The module inside a data-parallel wrapper."""
+    return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+def seed_step(seed: int, epoch: int, step: int) -> None:
+    """Make all random numbers of a training step a function of where the step stands."""
+    state = np.random.SeedSequence((seed, epoch, step, rank())).generate_state(3)
+    torch.manual_seed(int(state[0]))
+    np.random.seed(int(state[1]))
+    random.seed(int(state[2]))
+
+
+def parameter_groups(
+    modules: nn.Module, options_of_prefix: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Optimizer groups: one for each prefix of parameter names, and one for all the others."""
+    groups: dict[str, list[nn.Parameter]] = {prefix: [] for prefix in ("", *options_of_prefix)}
+    for name, parameter in modules.named_parameters():
+        if parameter.requires_grad:
+            prefix = next((p for p in options_of_prefix if name.startswith(p)), "")
+            groups[prefix].append(parameter)
+    names = [name for name, parameter in modules.named_parameters() if parameter.requires_grad]
+    for prefix in options_of_prefix:
+        if not groups[prefix]:
+            similar = difflib.get_close_matches(prefix, names, n=3, cutoff=0.0)
+            raise ValueError(
+                f"parameter_groups: no parameter's name begins with {prefix}; similar names are "
+                f"{', '.join(similar)}"
+            )
+    return [
+        {"params": parameters, **options_of_prefix.get(prefix, {})}
+        for prefix, parameters in groups.items()
+        if parameters
+    ]

@@ -1,0 +1,65 @@
+"""What several processes must agree on; with one process every function here is the identity."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def rank() -> int:
+    """The number of this process among all that train together."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def world_size() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def gather_in_rank_order(rows: Tensor) -> Tensor:
+    """The rows (n, ...) of all processes, (world_size * n, ...), without gradient."""
+    if world_size() == 1:
+        return rows.detach()
+    parts = [torch.empty_like(rows) for _ in range(world_size())]
+    dist.all_gather(parts, rows.detach().contiguous())
+    return torch.cat(parts)
+
+
+def mean_over_ranks(values: Tensor) -> Tensor:
+    """The mean of a tensor over all processes, equal on every process; carries no gradient."""
+    values = values.detach().clone()
+    if world_size() > 1:
+        dist.all_reduce(values)
+        values /= world_size()
+    return values
+
+
+def gather_objects(value: object) -> list:
+    """The plain-data values of all processes, in rank order, on every process."""
+    if world_size() == 1:
+        return [value]
+    gathered: list = [None] * world_size()
+    dist.all_gather_object(gathered, value)
+    return gathered
+
+
+def copy_from_first_rank(tensors: Iterable[Tensor]) -> None:
+    """Overwrite tensors with those of the first process."""
+    if world_size() > 1:
+        for tensor in tensors:
+            dist.broadcast(tensor.detach(), src=0)
+
+
+def require_equal_on_all_ranks(tensors: Mapping[str, Tensor]) -> None:
+    """Raise unless each tensor is the same, to the bit, on all processes."""
+    digests = {
+        name: hashlib.sha256(tensor.detach().cpu().numpy().tobytes()).hexdigest()
+        for name, tensor in tensors.items()
+    }
+    first, *others = gather_objects(digests)
+    for number, other in enumerate(others, start=1):
+        different = [name for name in first if first[name] != other.get(name)]
+        if different:
+            raise RuntimeError(f"processes 0 and {number} disagree on {', '.join(different[:5])}")

@@ -1,0 +1,64 @@
+"""The first-in-first-out queue of keys: many more pairs for a query than its batch holds."""
+
+import torch
+from torch import Tensor, nn
+
+from simple_spk.distributed import gather_in_rank_order, rank, world_size
+
+
+class KeyQueue(nn.Module):
+    """A ring buffer of the newest ``size`` keys and their labels, the same on every process.
+
+    Slots that were never written do not exist: ``contents`` returns only what was enqueued. All
+    state is in buffers, so a checkpoint holds it; there are no parameters, so data-parallel
+    wrappers leave the module alone.
+
+    >>> queue = KeyQueue(size=3, embedding_dim=1)
+    >>> queue.enqueue(torch.tensor([[1.0], [2.0]]), torch.tensor([7, 8]))
+    tensor([0, 1])
+    >>> queue.enqueue(torch.tensor([[3.0], [4.0]]), torch.tensor([7, 9]))
+    tensor([2, 0])
+    >>> queue.contents()
+    (tensor([[4.],
+            [2.],
+            [3.]]), tensor([9, 8, 7]))
+    """
+
+    keys: Tensor
+    labels: Tensor
+    enqueued: Tensor
+
+    def __init__(self, size: int, embedding_dim: int) -> None:
+        super().__init__()
+        if size < 1:
+            raise ValueError(f"a queue holds at least one key, but size is {size}")
+        self.size = size
+        self.register_buffer("keys", torch.zeros(size, embedding_dim))
+        self.register_buffer("labels", torch.zeros(size, dtype=torch.long))
+        self.register_buffer("enqueued", torch.zeros((), dtype=torch.long))  # ever, not: now
+
+    @torch.no_grad()
+    def enqueue(self, keys: Tensor, labels: Tensor) -> Tensor:
+        """Write keys (n, dim) over the oldest ones; return the slots (n,) they went to.
+
+        With several processes all their keys are written, in rank order, so that every process
+        ends with the same queue; the slots returned are those of this process's own keys.
+        """
+        local_count = len(keys)
+        keys = gather_in_rank_order(keys.to(self.keys.dtype))
+        labels = gather_in_rank_order(labels)
+        if len(keys) > self.size:
+            raise ValueError(
+                f"the queue holds {self.size} keys but a batch brings {len(keys)} ({local_count} "
+                f"from each of {world_size()} processes): make the queue at least as large"
+            )
+        slots = (self.enqueued + torch.arange(len(keys), device=self.keys.device)) % self.size
+        self.keys[slots] = keys
+        self.labels[slots] = labels
+        self.enqueued += len(keys)
+        return slots[rank() * local_count :][:local_count]
+
+    def contents(self) -> tuple[Tensor, Tensor]:
+        """The stored keys (m, dim) and labels (m,); slot numbers from ``enqueue`` index both."""
+        filled = min(int(self.enqueued), self.size)
+        return self.keys[:filled], self.labels[:filled]

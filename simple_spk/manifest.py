@@ -1,0 +1,101 @@
+"""The table of utterances: which file, how long, which speaker."""
+
+import csv
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+COLUMNS = ("ID", "wav", "duration", "spk_id")
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """A manifest as columns, without a Python object per row, so that data workers share it.
+
+    ``speakers`` are the distinct spk_id in alphabetical order; ``speaker_of_row`` indexes them and
+    is the training label. Paths in the file may be relative to the folder of the manifest.
+    """
+
+    path: Path
+    ids: NDArray[np.bytes_]
+    wavs: NDArray[np.bytes_]
+    durations_seconds: NDArray[np.float64]
+    speaker_of_row: NDArray[np.int32]
+    speakers: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def wav(self, row: int) -> Path:
+        """Where the recording of a row lies."""
+        return self.path.parent / self.wavs[row].decode()
+
+    @functools.cached_property
+    def row_of_id(self) -> dict[str, int]:
+        """From an utterance's ID to its row."""
+        return {identifier.decode(): row for row, identifier in enumerate(self.ids)}
+
+
+def read_manifest(path: str | Path) -> Manifest:
+    """The utterances of a CSV file with the columns ID, wav, duration (seconds) and spk_id."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no manifest at {path}: prepare the data first, or correct the path"
+        )
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.reader(file)
+        header = next(reader, [])
+        missing = [name for name in COLUMNS if name not in header]
+        if missing:
+            raise ValueError(
+                f"{path} lacks the columns {', '.join(missing)}: its first line must name "
+                f"{', '.join(COLUMNS)}, and is {','.join(header)!r}"
+            )
+        rows = list(reader)
+    if not rows:
+        raise ValueError(f"{path} lists no utterances: prepare the data again")
+    for line, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise ValueError(f"{path}, line {line}: {len(row)} fields instead of {len(header)}")
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+    durations = _durations(path, columns["duration"])
+    speakers, speaker_of_row = np.unique(np.array(columns["spk_id"]), return_inverse=True)
+    ids = np.array([identifier.encode() for identifier in columns["ID"]])
+    _check_distinct(path, ids)
+    return Manifest(
+        path=path.resolve(),
+        ids=ids,
+        wavs=np.array([wav.encode() for wav in columns["wav"]]),
+        durations_seconds=durations,
+        speaker_of_row=speaker_of_row.astype(np.int32),
+        speakers=tuple(speakers.tolist()),
+    )
+
+
+def _durations(path: Path, texts: tuple[str, ...]) -> NDArray[np.float64]:
+    """Durations as numbers, each of them positive."""
+    try:
+        durations = np.array(texts, dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(f"{path}: a duration is not a number of seconds ({error})") from error
+    wrong = np.flatnonzero(~(durations > 0.0))
+    if len(wrong):
+        raise ValueError(
+            f"{path}, line {wrong[0] + 2}: the duration is {texts[wrong[0]]}, which no usable "
+            f"recording has ({len(wrong)} such lines): remove them or prepare the data again"
+        )
+    return durations
+
+
+def _check_distinct(path: Path, ids: NDArray[np.bytes_]) -> None:
+    """Raise if two rows have one ID."""
+    distinct, counts = np.unique(ids, return_counts=True)
+    if len(distinct) < len(ids):
+        raise ValueError(
+            f"{path}: the ID {distinct[counts.argmax()].decode()} stands in {counts.max()} rows, "
+            f"but an ID names one recording"
+        )

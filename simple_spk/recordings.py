@@ -1,0 +1,85 @@
+"""Embeddings of whole recordings: read ahead, batched by length, padded without effect."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
+
+from simple_spk.audio import duration_seconds, read_recording
+from simple_spk.distributed import gather_objects, rank, world_size
+
+# From padded waveforms (n, samples) and their lengths (n,) to embeddings (n, dim).
+Embed = Callable[[Tensor, Tensor], Tensor]
+
+
+class RecordingDataset(Dataset[Tensor]):
+    """Whole recordings as waveforms (samples,)."""
+
+    def __init__(self, paths: Sequence[Path], sample_rate: int) -> None:
+        self.paths = paths
+        self.sample_rate = sample_rate
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.from_numpy(read_recording(self.paths[index], self.sample_rate))
+
+
+def embed_recordings(
+    paths: Sequence[Path],
+    embed: Embed,
+    sample_rate: int = 16000,
+    batch_seconds: float = 120.0,
+    workers: int = 0,
+    progress: bool = True,
+) -> NDArray[np.float32]:
+    """Embeddings (n, dim) of n recordings, in the order given; several processes share the work.
+
+    batch_seconds bounds the padded audio of a batch, except that one recording always fits.
+    """
+    mine = np.arange(len(paths))[rank() :: world_size()]
+    durations = np.array([duration_seconds(paths[index]) for index in mine])
+    batches = [mine[batch].tolist() for batch in length_batches(durations, batch_seconds)]
+    loader: DataLoader = DataLoader(
+        RecordingDataset(paths, sample_rate),
+        batch_sampler=batches,
+        collate_fn=_pad,
+        num_workers=workers,
+    )
+    bar = tqdm(total=len(mine), unit="rec", desc="embed", disable=not progress or rank() > 0)
+    embeddings = []
+    with torch.no_grad(), bar:
+        for waveforms, lengths in loader:
+            embeddings.append(embed(waveforms, lengths).float().cpu().numpy())
+            bar.update(len(lengths))
+    order = [index for batch in batches for index in batch]
+    parts = gather_objects((order, embeddings))
+    rows = np.concatenate([part for _, arrays in parts for part in arrays])
+    result = np.empty_like(rows)
+    result[[index for indexes, _ in parts for index in indexes]] = rows
+    return result
+
+
+def length_batches(durations: NDArray[np.float64], batch_seconds: float) -> list[NDArray[np.int64]]:
+    """Indexes grouped by similar duration, longest first; a group's padded length is bounded.
+
+    >>> [batch.tolist() for batch in length_batches(np.array([1.0, 9.0, 2.0, 2.0]), 5.0)]
+    [[1], [2, 3], [0]]
+    """
+    order = np.argsort(-durations, kind="stable")
+    batches, start = [], 0
+    while start < len(order):
+        fitting = max(1, int(batch_seconds / durations[order[start]]))
+        batches.append(order[start : start + fitting])
+        start += fitting
+    return batches
+
+
+def _pad(waveforms: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Waveforms (n, longest) filled up with zeros, and their lengths (n,)."""
+    lengths = torch.tensor([len(waveform) for waveform in waveforms])
+    return pad_sequence(waveforms, batch_first=True), lengths

@@ -1,0 +1,60 @@
+"""The arrows of the map: who may import whom."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = sorted((ROOT / "simple_spk").glob("*.py"))
+
+# Modules of the package that know SpeechBrain; all others work without it.
+ON_SPEECHBRAIN = {"brain", "checkpoints"}
+# What the loss core may use beyond the standard library and itself.
+CORE = {"similarity", "distributed", "pair_sums", "loss", "key_queue", "momentum"}
+NUMPY_ONLY = {"metrics", "trials"}
+
+
+def imports_of(path: Path) -> set[str]:
+    """The top-level names of other packages, and dotted names of our own, that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return {name if name.startswith("simple_spk") else name.split(".")[0] for name in found}
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: path.stem)
+def test_package_imports_follow_the_arrows(path):
+    imports = imports_of(path)
+    assert not imports & {"recipes", "tools", "train", "tests"}, "the package stands alone"
+    if path.stem not in ON_SPEECHBRAIN:
+        assert not imports & {"speechbrain", "hyperpyyaml"}
+        assert not imports & {f"simple_spk.{name}" for name in ON_SPEECHBRAIN}
+    if path.stem in CORE:
+        assert imports <= {"math", "copy", "collections", "typing", "torch"} | {
+            f"simple_spk.{name}" for name in CORE
+        }
+    if path.stem in NUMPY_ONLY:
+        assert not imports & {"torch", "scipy", "soundfile"}
+        assert not any(name.startswith("simple_spk") for name in imports)
+
+
+def test_imports_of_the_package_have_no_cycle():
+    arrows = {
+        path.stem: {n.split(".")[1] for n in imports_of(path) if n.startswith("simple_spk.")}
+        for path in PACKAGE
+    }
+    while arrows:
+        leaves = {name for name, targets in arrows.items() if not targets & set(arrows)}
+        assert leaves, f"a cycle among {sorted(arrows)}"
+        arrows = {name: targets for name, targets in arrows.items() if name not in leaves}
+
+
+def test_every_module_and_folder_is_on_the_map():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    map_of_the_code = readme[readme.index("## Map of the code") :]
+    for path in PACKAGE:
+        assert path.name in map_of_the_code or path.stem == "__init__", f"{path.name} is not on it"

@@ -1,0 +1,126 @@
+"""Train any recipe: python train.py hparams/simple_resnet34.yaml [--key=value ...]
+
+The YAML file builds the objects; this file puts them to work. Stopped at any moment and started
+again with the same command, a run goes on where it was. With several processes:
+
+    torchrun --nproc_per_node=2 train.py hparams/mini.yaml [--device=cpu] [--key=value ...]
+"""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+import speechbrain as sb
+import torch
+from hyperpyyaml import load_hyperpyyaml
+from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_on_main
+
+from simple_spk.brain import SimPLEBrain, unwrap
+from simple_spk.model_folder import save_model
+from simple_spk.yaml_errors import explain_yaml_error
+
+logger = logging.getLogger(__name__)
+
+REQUIRED_KEYS = (
+    *("output_folder", "prepare", "train_loader", "validation", "test_lists", "modules"),
+    *("optimizer", "parameter_groups", "schedule", "epoch_counter", "checkpointer", "seed"),
+    *("tensorboard", "log_interval", "collapse_check_steps"),
+)
+# Mistakes that a message explains better than a traceback.
+USER_ERRORS = (ValueError, OSError, FloatingPointError)
+
+
+def train(arguments: list[str]) -> dict[str, object]:
+    """Run one experiment; return the metrics of its test lists, which metrics.json holds too."""
+    hparams_file, run_options, overrides = sb.parse_arguments(with_backend(arguments))
+    if not Path(hparams_file).is_file():
+        raise FileNotFoundError(f"no such YAML file: {hparams_file} (see the folder hparams/)")
+    ddp_init_group(run_options)
+    with explain_yaml_error(hparams_file), open(hparams_file, encoding="utf-8") as file:
+        hparams = load_hyperpyyaml(file, overrides)
+    missing = [key for key in REQUIRED_KEYS if key not in hparams]
+    if missing:
+        raise ValueError(f"{hparams_file} lacks the keys {', '.join(missing)}")
+    output_folder = Path(hparams["output_folder"])
+    if hparams["prepare"] is not None:
+        run_on_main(hparams["prepare"])
+    # Mistakes in the data show here, before training begins.
+    train_loader = hparams["train_loader"]()
+    if hparams["validation"] is not None:
+        hparams["validation"] = hparams["validation"]()
+    evaluations = {name: make() for name, make in hparams["test_lists"].items()}
+    sb.create_experiment_directory(output_folder, hparams_file, overrides)
+
+    brain = SimPLEBrain(
+        modules=hparams["modules"],
+        opt_class=hparams["optimizer"],
+        hparams=hparams,
+        run_opts=run_options,
+        checkpointer=hparams["checkpointer"],
+    )
+    brain.fit(hparams["epoch_counter"], train_loader)
+    if run_options.test_only:
+        hparams["checkpointer"].recover_if_possible()
+
+    results = {
+        name: brain.run_evaluation(evaluation, scores_file=output_folder / f"scores_{name}.txt")
+        for name, evaluation in evaluations.items()
+    }
+    if if_main_process():
+        modules = {name: unwrap(module) for name, module in brain.modules.items()}
+        save_model(
+            output_folder / "model", modules["front_end"], modules["encoder"], modules["loss"]
+        )
+        metrics = next(iter(results.values())) | {"lists": results}
+        write_json(output_folder / "metrics.json", metrics)
+        for name, result in results.items():
+            logger.info("%s: %s", name, describe(result))
+    return results
+
+
+def with_backend(arguments: list[str]) -> list[str]:
+    """Arguments that name gloo for processes that train together without GPUs."""
+    distributed = "RANK" in os.environ
+    on_cpu = "--device=cpu" in arguments or not torch.cuda.is_available()
+    if distributed and on_cpu and not any("--distributed_backend" in text for text in arguments):
+        return [*arguments, "--distributed_backend=gloo"]
+    return arguments
+
+
+def describe(result: dict) -> str:
+    """The metrics of one trial list in words."""
+    return (
+        f"EER {result['eer']:.2f} %, minDCF(0.01) {result['min_dcf']:.4f} "
+        f"({result['targets']} target and {result['trials'] - result['targets']} non-target trials)"
+    )
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Write a JSON file that, if it exists, is whole."""
+    partial = path.with_suffix(".json.partial")
+    partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    partial.rename(path)
+
+
+def main() -> int:
+    """Train; on a user's mistake say what is wrong and return a non-zero exit code."""
+    try:
+        train(sys.argv[1:])
+    except USER_ERRORS as error:
+        if os.environ.get("SIMPLE_SPK_TRACEBACK"):
+            raise
+        message = str(error).strip()
+        if "Original Traceback" in message:  # a data worker's error comes with its whole history
+            message = message.splitlines()[-1]
+        print(f"train.py: error: {message}", file=sys.stderr)
+        return 1
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
