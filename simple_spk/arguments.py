@@ -20,13 +20,18 @@ def remember_arguments(cls: Class) -> Class:
     changed: Any = cls
     original = changed.__init__
     signature = inspect.signature(original)
+    names = [
+        name
+        for name, parameter in list(signature.parameters.items())[1:]  # without self
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         original(self, *args, **kwargs)
-        self.arguments = {name: _plain(value) for name, value in list(bound.arguments.items())[1:]}
+        self.arguments = {name: _plain(bound.arguments[name]) for name in names}
 
     changed.__init__ = init
     return cls

@@ -3,6 +3,7 @@
 soundfile reads wav, flac, ogg and mp3 and seeks without decoding the rest.
 """
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ import soundfile
 import torch
 import torchaudio.functional
 from numpy.typing import NDArray
+
+UNKNOWN_FRAMES = 2**62
+LARGEST_WAV_BYTES = 0x7FFFFFFF
 
 
 class AudioError(ValueError):
@@ -55,14 +59,29 @@ def _open(path: str | Path) -> soundfile.SoundFile:
         raise AudioError(f"no audio file at {path}: check the data folder, or remove its row")
     try:
         file = soundfile.SoundFile(path)
-    except (soundfile.LibsndfileError, RuntimeError) as error:
+    except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:  # TypeError: *.raw
         raise AudioError(
             f"{path} is not readable audio ({error}): convert it to flac or wav again, or remove it"
         ) from error
-    if file.frames <= 0:
+    fault = _fault(file)
+    if fault is not None:
         file.close()
-        raise AudioError(f"{path} holds no samples: fetch it again, or remove it")
+        raise AudioError(f"{path} {fault}: fetch or convert it again, or remove it")
     return file
+
+
+def _fault(file: soundfile.SoundFile) -> str | None:
+    """What an opened file's header says against it, or None."""
+    if file.frames <= 0:
+        return "holds no samples"
+    if file.frames > UNKNOWN_FRAMES:
+        return "does not say how long it is (was it written to a pipe?)"
+    # libsndfile silently shortens a wav to what is there; its notes say so. Programs that write to
+    # a pipe cannot know the length and promise the largest possible one: those files are whole.
+    cut = re.search(r"^data : (\d+) \(should be (\d+)\)", file.extra_info, re.MULTILINE)
+    if cut is not None and int(cut[2]) < int(cut[1]) < LARGEST_WAV_BYTES:
+        return f"promises {cut[1]} bytes of audio but holds {cut[2]}"
+    return None
 
 
 def _read(

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simple_spk.embeddings_file import read_embeddings, write_embeddings
-from simple_spk.evaluation import VerificationEvaluation, embeddings_of_trials, score_trials
+from simple_spk.evaluation import (
+    VerificationEvaluation,
+    embeddings_of_trials,
+    score_trials,
+    trial_metrics,
+)
 from simple_spk.extractor import Extractor
-from simple_spk.metrics import summary
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 from simple_spk.trials import read_trials, write_scores
 
@@ -56,8 +60,7 @@ def score(options: argparse.Namespace) -> None:
         similarity = GeneralizedInnerProduct(options.angular_bias)
     scores = score_trials(trials, embeddings, similarity)
     write_scores(options.output, trials, scores)
-    if trials.is_target is not None:
-        _report(summary(scores, trials.is_target), options.json)
+    _report(trial_metrics(trials, scores), options.json)
 
 
 def evaluate(options: argparse.Namespace) -> None:

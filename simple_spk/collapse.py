@@ -41,7 +41,7 @@ def collapse_warning(geometry: BatchGeometry) -> str | None:
         "Hold the embedding length at first (initial_length, hold_steps), centre the embedding "
         "(centred), raise positive_weight, or lower the learning rate."
     )
-    if geometry.length < 0.5:
+    if not geometry.length >= 0.5:  # also if it is no number
         return (
             f"Training is collapsing: the mean embedding length is {geometry.length:.3f}, and "
             f"gradients vanish with it. {cure}"

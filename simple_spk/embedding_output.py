@@ -44,6 +44,8 @@ class EmbeddingOutput(nn.Module):
             raise ValueError(
                 f"initial_length {initial_length} must be above minimum_length {minimum_length}"
             )
+        if minimum_length < 0.0 or hold_steps < 0:
+            raise ValueError(f"negative: minimum_length {minimum_length}, hold_steps {hold_steps}")
         if form == "cartesian" and minimum_length > 0.0:
             raise ValueError("minimum_length needs the polar form: a cartesian length is free")
         self.form = form

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ class VerificationEvaluation:
 
     def __call__(
         self, embed: Embed, similarity: Similarity, scores_file: Path | None = None
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """Error rates as plain data; the scores go to ``scores_file`` if one is given."""
         embeddings = embed_recordings(
             self.paths, embed, self.sample_rate, self.batch_seconds, self.workers, self.progress
@@ -55,9 +56,7 @@ class VerificationEvaluation:
         scores = score_trials(self.trials, embeddings, similarity)
         if scores_file is not None and rank() == 0:
             write_scores(scores_file, self.trials, scores)
-        if self.trials.is_target is None:
-            return {"trials": len(scores)}
-        return summary(scores, self.trials.is_target)
+        return trial_metrics(self.trials, scores)
 
 
 @torch.no_grad()
@@ -65,7 +64,7 @@ def score_trials(
     trials: Trials, embeddings: NDArray[np.float32], similarity: Similarity, block: int = 65536
 ) -> NDArray[np.float32]:
     """Scores (trials,) in list order; row i of embeddings (recordings, dim) is of trials.ids[i]."""
-    device = next((buffer.device for buffer in similarity.buffers()), torch.device("cpu"))
+    device = next((t.device for t in similarity.state_dict().values()), torch.device("cpu"))
     table = torch.from_numpy(embeddings).to(device)
     enrol, test = (torch.from_numpy(side).to(device).long() for side in (trials.enrol, trials.test))
     blocks = [
@@ -73,6 +72,16 @@ def score_trials(
         for rows, columns in zip(enrol.split(block), test.split(block), strict=True)
     ]
     return torch.cat(blocks).cpu().numpy()
+
+
+def trial_metrics(trials: Trials, scores: NDArray[np.float32]) -> dict[str, Any]:
+    """The error rates of a scored list as plain data; only its size if it has no labels."""
+    if trials.is_target is None:
+        return {"trials": len(trials)}
+    try:
+        return summary(scores, trials.is_target)
+    except ValueError as error:
+        raise ValueError(f"{trials.path}: {error}") from error
 
 
 def embeddings_of_trials(

@@ -26,9 +26,12 @@ class Extractor:
 
     def __init__(self, model: Model, device: str | torch.device = "cpu") -> None:
         self.model = model
-        self.device = torch.device(device)
-        for part in (model.front_end, model.encoder, model.similarity):
-            part.to(self.device)
+        try:
+            self.device = torch.device(device)
+            for part in (model.front_end, model.encoder, model.similarity):
+                part.to(self.device).eval()
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"the device {device!r} cannot be used: {error}") from error
 
     @classmethod
     def load(cls, folder: str | Path, device: str | torch.device = "cpu") -> "Extractor":

@@ -59,6 +59,9 @@ class KeyQueue(nn.Module):
         return slots[rank() * local_count :][:local_count]
 
     def contents(self) -> tuple[Tensor, Tensor]:
-        """The stored keys (m, dim) and labels (m,); slot numbers from ``enqueue`` index both."""
+        """The stored keys (m, dim) and labels (m,); slot numbers from ``enqueue`` index both.
+
+        They are views: the next ``enqueue`` changes them.
+        """
         filled = min(int(self.enqueued), self.size)
         return self.keys[:filled], self.labels[:filled]

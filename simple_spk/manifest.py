@@ -46,16 +46,19 @@ def read_manifest(path: str | Path) -> Manifest:
         raise FileNotFoundError(
             f"no manifest at {path}: prepare the data first, or correct the path"
         )
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.reader(file)
-        header = next(reader, [])
-        missing = [name for name in COLUMNS if name not in header]
-        if missing:
-            raise ValueError(
-                f"{path} lacks the columns {', '.join(missing)}: its first line must name "
-                f"{', '.join(COLUMNS)}, and is {','.join(header)!r}"
-            )
-        rows = list(reader)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            header, *rows = csv.reader(file, strict=True)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
+    except ValueError as error:  # no line to unpack
+        raise ValueError(f"{path} is empty: prepare the data again") from error
+    missing = [name for name in COLUMNS if name not in header]
+    if missing:
+        raise ValueError(
+            f"{path} lacks the columns {', '.join(missing)}: its first line must name "
+            f"{', '.join(COLUMNS)}, and is {','.join(header)!r}"
+        )
     if not rows:
         raise ValueError(f"{path} lists no utterances: prepare the data again")
     for line, row in enumerate(rows, start=2):
@@ -78,17 +81,27 @@ def read_manifest(path: str | Path) -> Manifest:
 
 def _durations(path: Path, texts: tuple[str, ...]) -> NDArray[np.float64]:
     """Durations as numbers, each of them positive."""
+    durations = np.empty(len(texts))
     try:
-        durations = np.array(texts, dtype=np.float64)
-    except ValueError as error:
-        raise ValueError(f"{path}: a duration is not a number of seconds ({error})") from error
-    wrong = np.flatnonzero(~(durations > 0.0))
+        durations[:] = texts
+    except ValueError:
+        for row, text in enumerate(texts):
+            durations[row] = _number(text)
+    wrong = np.flatnonzero(~(np.isfinite(durations) & (durations > 0.0)))
     if len(wrong):
         raise ValueError(
-            f"{path}, line {wrong[0] + 2}: the duration is {texts[wrong[0]]}, which no usable "
+            f"{path}, line {wrong[0] + 2}: the duration is {texts[wrong[0]]!r}, which no usable "
             f"recording has ({len(wrong)} such lines): remove them or prepare the data again"
         )
     return durations
+
+
+def _number(text: str) -> float:
+    """The number that a text spells; nan if none."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
 
 
 def _check_distinct(path: Path, ids: NDArray[np.bytes_]) -> None:

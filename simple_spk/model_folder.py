@@ -4,6 +4,7 @@ Loading one reads data only. Classes are looked up by name in a fixed table, YAM
 safe loader, weights with safetensors: nothing that a folder holds is ever executed.
 """
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +17,11 @@ from simple_spk.fbank import Fbank
 from simple_spk.resnet import ResNet
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 
-CLASSES: dict[str, type[nn.Module]] = {
-    cls.__name__: cls for cls in (Fbank, ResNet, GeneralizedInnerProduct, CosineSimilarity)
+PARTS: dict[str, tuple[type[nn.Module], ...]] = {
+    "front_end": (Fbank,),
+    "encoder": (ResNet,),
+    "similarity": (GeneralizedInnerProduct, CosineSimilarity),
 }
-PARTS = ("front_end", "encoder", "similarity")
 FORMAT = 1
 
 
@@ -32,17 +34,20 @@ class Model(NamedTuple):
     threshold: float | None
 
 
-def save_model(folder: Path, front_end: nn.Module, encoder: nn.Module, loss: nn.Module) -> None:
+def save_model(
+    folder: str | Path, front_end: nn.Module, encoder: nn.Module, loss: nn.Module
+) -> None:
     """Write the parts of a trained model that scoring needs."""
     parts: dict[str, Any] = dict(zip(PARTS, (front_end, encoder, loss.similarity), strict=True))
     for name, part in parts.items():
-        if type(part).__name__ not in CLASSES:
+        if not isinstance(part, PARTS[name]):
             raise ValueError(f"{name}: a model folder cannot describe a {type(part).__name__}")
+    folder = Path(folder)
     bias = getattr(loss, "bias", None)
     config = {
         "format": FORMAT,
         **{n: {"class": type(p).__name__, "arguments": p.arguments} for n, p in parts.items()},
-        "threshold": -float(bias) if isinstance(bias, Tensor) and bias.ndim == 0 else None,
+        "threshold": -float(bias.detach()) if isinstance(bias, Tensor) and bias.ndim == 0 else None,
     }
     folder.mkdir(parents=True, exist_ok=True)
     weights = nn.ModuleDict(parts).state_dict()
@@ -58,6 +63,8 @@ def load_model(folder: str | Path) -> Model:
     folder = Path(folder)
     config = _read_config(folder / "config.yaml")
     parts: dict[str, Any] = {name: _build(folder, name, config.get(name)) for name in PARTS}
+    if parts["front_end"].num_mels != parts["encoder"].num_mels:
+        raise ValueError(f"{folder / 'config.yaml'}: front end and encoder differ in num_mels")
     model = nn.ModuleDict(parts)
     weights_file = folder / "model.safetensors"
     try:
@@ -93,6 +100,11 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not plain YAML: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(f"{path}: expected a mapping with format: {FORMAT}")
+    threshold = config.get("threshold")
+    if threshold is not None and not (
+        isinstance(threshold, float | int) and math.isfinite(threshold)
+    ):
+        raise ValueError(f"{path}: threshold must be a number or null, not {threshold!r}")
     unknown = set(config) - {"format", "threshold", *PARTS}
     if unknown:
         raise ValueError(f"{path}: unknown fields {', '.join(map(str, unknown))}")
@@ -104,9 +116,10 @@ def _build(folder: Path, name: str, entry: Any) -> nn.Module:
     where = f"{folder / 'config.yaml'}, {name}"
     if not isinstance(entry, dict) or set(entry) != {"class", "arguments"}:
         raise ValueError(f"{where}: expected the fields class and arguments, found {entry!r}")
-    if entry["class"] not in CLASSES:
-        raise ValueError(f"{where}: unknown class {entry['class']!r}; known: {', '.join(CLASSES)}")
+    classes = {cls.__name__: cls for cls in PARTS[name]}
+    if not isinstance(entry["class"], str) or entry["class"] not in classes:
+        raise ValueError(f"{where}: unknown class {entry['class']!r}; known: {', '.join(classes)}")
     try:
-        return CLASSES[entry["class"]](**entry["arguments"])
-    except (TypeError, ValueError) as error:
+        return classes[entry["class"]](**entry["arguments"])
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise ValueError(f"{where}: {error}") from error

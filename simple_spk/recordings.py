@@ -11,22 +11,31 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from simple_spk.audio import duration_seconds, read_recording
+from simple_spk.audio import AudioError, duration_seconds, read_recording
 from simple_spk.distributed import gather_objects, rank, world_size
 
 # From padded waveforms (n, samples) and their lengths (n,) to embeddings (n, dim).
 Embed = Callable[[Tensor, Tensor], Tensor]
 
 
-class RecordingDataset(Dataset[Tensor]):
-    """Whole recordings as waveforms (samples,)."""
+SHORTEST_SECONDS = 0.025  # one frame of the filterbank: less cannot be embedded at all
+
+
+class RecordingDataset(Dataset[Tensor | AudioError]):
+    """Whole recordings as waveforms (samples,); an error is returned, to be raised by the caller.
+
+    (Raised in a worker process, it would arrive wrapped in that process's traceback.)
+    """
 
     def __init__(self, paths: Sequence[Path], sample_rate: int) -> None:
         self.paths = paths
         self.sample_rate = sample_rate
 
-    def __getitem__(self, index: int) -> Tensor:
-        return torch.from_numpy(read_recording(self.paths[index], self.sample_rate))
+    def __getitem__(self, index: int) -> Tensor | AudioError:
+        try:
+            return torch.from_numpy(read_recording(self.paths[index], self.sample_rate))
+        except AudioError as error:
+            return error
 
 
 def embed_recordings(
@@ -41,8 +50,10 @@ def embed_recordings(
 
     batch_seconds bounds the padded audio of a batch, except that one recording always fits.
     """
+    if not paths:
+        raise ValueError("there are no recordings to embed")
     mine = np.arange(len(paths))[rank() :: world_size()]
-    durations = np.array([duration_seconds(paths[index]) for index in mine])
+    durations = np.array([_usable_seconds(paths[index]) for index in mine])
     batches = [mine[batch].tolist() for batch in length_batches(durations, batch_seconds)]
     loader: DataLoader = DataLoader(
         RecordingDataset(paths, sample_rate),
@@ -53,7 +64,10 @@ def embed_recordings(
     bar = tqdm(total=len(mine), unit="rec", desc="embed", disable=not progress or rank() > 0)
     embeddings = []
     with torch.no_grad(), bar:
-        for waveforms, lengths in loader:
+        for batch in loader:
+            if isinstance(batch, AudioError):
+                raise batch
+            waveforms, lengths = batch
             embeddings.append(embed(waveforms, lengths).float().cpu().numpy())
             bar.update(len(lengths))
     order = [index for batch in batches for index in batch]
@@ -79,7 +93,21 @@ def length_batches(durations: NDArray[np.float64], batch_seconds: float) -> list
     return batches
 
 
-def _pad(waveforms: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Waveforms (n, longest) filled up with zeros, and their lengths (n,)."""
+def _usable_seconds(path: Path) -> float:
+    """The duration of a recording that is long enough to be embedded."""
+    seconds = duration_seconds(path)
+    if seconds < SHORTEST_SECONDS:
+        raise AudioError(
+            f"{path} lasts {seconds * 1000:.1f} ms, less than one frame of "
+            f"{SHORTEST_SECONDS * 1000:.0f} ms: leave it out"
+        )
+    return seconds
+
+
+def _pad(waveforms: list[Tensor | AudioError]) -> tuple[Tensor, Tensor] | AudioError:
+    """Waveforms (n, longest) filled up with zeros, and their lengths (n,); or the first error."""
+    for waveform in waveforms:
+        if isinstance(waveform, AudioError):
+            return waveform
     lengths = torch.tensor([len(waveform) for waveform in waveforms])
     return pad_sequence(waveforms, batch_first=True), lengths

@@ -53,6 +53,13 @@ class SpeakerSampler(Sampler[list[Crop]]):
             raise ValueError(
                 f"crop_seconds must be two rising positive numbers, not {crop_seconds}"
             )
+        for name, number in (
+            ("speakers_per_batch", speakers_per_batch),
+            ("recordings_per_speaker", recordings_per_speaker),
+            ("batches_per_epoch", 1 if batches_per_epoch is None else batches_per_epoch),
+        ):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, not {number}")
         self.rows = np.argsort(speaker_of_row, kind="stable")  # grouped by speaker
         counts = np.bincount(speaker_of_row)
         first_rows = np.cumsum(counts) - counts

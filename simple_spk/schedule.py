@@ -16,8 +16,10 @@ class StepSchedule:
     def __init__(
         self, milestones: Sequence[int] = (), divisor: float = 10.0, warmup_steps: int = 0
     ) -> None:
-        if list(milestones) != sorted(milestones):
+        if list(milestones) != sorted(set(milestones)):
             raise ValueError(f"milestones must rise, but are {list(milestones)}")
+        if warmup_steps < 0 or divisor <= 0.0:
+            raise ValueError(f"warmup_steps {warmup_steps} or divisor {divisor} makes no sense")
         self.milestones = tuple(milestones)
         self.divisor = divisor
         self.warmup_steps = warmup_steps

@@ -179,21 +179,21 @@ def draw_session(generator: Generator) -> Session:
     """A channel, a room, a noise and a level."""
     frequencies_hertz = np.maximum(ROOM_FREQUENCIES_HERTZ, 1)
     high_pass_hertz, low_pass_hertz = generator.uniform(40, 200), generator.uniform(5000, 9000)
-    channel = draw_smooth_gains(generator, 2.0)
+    channel = draw_smooth_gains(generator, 1.7)
     channel /= np.sqrt(1 + (high_pass_hertz / frequencies_hertz) ** 4)
     channel /= np.sqrt(1 + (frequencies_hertz / low_pass_hertz) ** 6)
 
     time_seconds = np.arange(REVERBERATION_SAMPLES) / SAMPLE_RATE
     decay_seconds = generator.uniform(0.1, 0.4)  # Until the reverberation is down by 60 dB.
     echoes = generator.normal(size=time_seconds.size) * 10 ** (-3 * time_seconds / decay_seconds)
-    echoes *= 10 ** (generator.uniform(-20, -3) / 20) / np.linalg.norm(echoes)
+    echoes *= 10 ** (generator.uniform(-20, -7) / 20) / np.linalg.norm(echoes)
     echoes[0] += 1  # The direct sound.
     room_response = np.fft.rfft(echoes.astype(np.float32), LONGEST_SAMPLES) * channel
 
     noise_gains = (frequencies_hertz + 100) ** -generator.uniform(0.7, 1.2)
     return Session(
         room_response=room_response,
-        noise_gains=noise_gains * draw_smooth_gains(generator, 2.0),
+        noise_gains=noise_gains * draw_smooth_gains(generator, 1.7),
         signal_to_noise_decibels=generator.triangular(10, 24, 30),
         level_decibels=generator.uniform(-29, -23),
     )
@@ -223,7 +223,7 @@ def draw_syllable(speaker: Speaker, generator: Generator, pitch_semitones: float
 def draw_utterance(speaker: Speaker, generator: Generator) -> list[Sound]:
     """Random syllables in phrases between pauses, about 3 to 4.5 seconds in all."""
     length_seconds = generator.uniform(2.7, 4.0)
-    mood_semitones = generator.normal(0, 0.8)
+    mood_semitones = generator.normal(0, 0.6)
     sounds = [Sound(generator.uniform(0.1, 0.25))]
     spoken_seconds, phrase_seconds = 0.0, 0.0
     while spoken_seconds < length_seconds:

@@ -1,0 +1,88 @@
+"""What several tests need: short recordings, and small models whose every layer matters."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from simple_spk.fbank import Fbank
+from simple_spk.loss import SimPLELoss
+from simple_spk.model_folder import save_model
+from simple_spk.resnet import ResNet
+
+SAMPLE_RATE = 16000
+
+
+@pytest.fixture(scope="session")
+def noisy_tone() -> Callable[..., NDArray[np.float32]]:
+    """Makes waveforms (samples,) of a buzzing tone in noise, the same for the same arguments."""
+
+    def make(seconds: float, hertz: float = 150.0, seed: int = 0) -> NDArray[np.float32]:
+        time = np.arange(round(seconds * SAMPLE_RATE)) / SAMPLE_RATE
+        harmonics = sum(np.sin(2 * np.pi * hertz * n * time) / n for n in range(1, 9))
+        noise = np.random.default_rng(seed).standard_normal(len(time))
+        waveform = 0.1 * (1.2 + np.sin(6.0 * time)) * harmonics + 0.01 * noise
+        return waveform.astype(np.float32)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def audio_folder(
+    noisy_tone: Callable[..., NDArray[np.float32]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder of six recordings of different lengths: a0, a1 (deep), b0, ... (higher), c0, ..."""
+    folder = tmp_path_factory.mktemp("audio")
+    for number, (name, hertz) in enumerate((("a", 90.0), ("b", 170.0), ("c", 260.0))):
+        for take in range(2):
+            seed = 2 * number + take
+            waveform = noisy_tone(0.5 + 0.13 * seed, hertz + 3.0 * take, seed)
+            soundfile.write(folder / f"{name}{take}.wav", waveform, SAMPLE_RATE)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recordings(audio_folder: Path) -> list[Path]:
+    """The paths of the recordings in ``audio_folder``."""
+    return sorted(audio_folder.glob("*.wav"))
+
+
+@pytest.fixture(scope="session")
+def stir() -> Callable[[nn.Module], nn.Module]:
+    """Gives a module's BatchNorms values unlike their initial ones, as training would.
+
+    Fresh ones map zero to zero and leave values nearly alone, which would hide mistakes.
+    """
+
+    def stir_module(module: nn.Module, seed: int = 0) -> nn.Module:
+        generator = torch.Generator().manual_seed(seed)
+        for part in module.modules():
+            if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+                part.running_mean.normal_(0.0, 0.3, generator=generator)
+                part.running_var.uniform_(0.5, 1.5, generator=generator)
+                if part.affine:
+                    nn.init.uniform_(part.weight, 0.5, 1.5, generator=generator)
+                    nn.init.normal_(part.bias, 0.0, 0.3, generator=generator)
+        return module
+
+    return stir_module
+
+
+@pytest.fixture
+def tiny_model(stir: Callable[[nn.Module], nn.Module]) -> tuple[Fbank, ResNet, SimPLELoss]:
+    """A front end, an encoder and a loss, in evaluation mode, as training would leave them."""
+    torch.manual_seed(0)
+    encoder = ResNet(width=4, stem_stride=2, embedding_dim=16)
+    return Fbank().eval(), stir(encoder).eval(), SimPLELoss(initial_bias=-0.5).eval()
+
+
+@pytest.fixture
+def model_folder(tiny_model: tuple[Fbank, ResNet, SimPLELoss], tmp_path: Path) -> Path:
+    """The folder of ``tiny_model``."""
+    save_model(tmp_path / "model", *tiny_model)
+    return tmp_path / "model"
