@@ -32,7 +32,7 @@ REQUIRED_KEYS = (
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
 
 
-def train(arguments: list[str]) -> dict[str, object]:
+def train(arguments: list[str]) -> dict[str, dict]:
     """Run one experiment; return the metrics of its test lists, which metrics.json holds too."""
     hparams_file, run_options, overrides = sb.parse_arguments(with_backend(arguments))
     if not Path(hparams_file).is_file():
@@ -60,24 +60,31 @@ def train(arguments: list[str]) -> dict[str, object]:
         run_opts=run_options,
         checkpointer=hparams["checkpointer"],
     )
-    brain.fit(hparams["epoch_counter"], train_loader)
-    if run_options.test_only:
-        hparams["checkpointer"].recover_if_possible()
+    if not run_options.test_only:
+        brain.fit(hparams["epoch_counter"], train_loader)
+    elif hparams["checkpointer"].recover_if_possible() is None:
+        raise FileNotFoundError(f"--test_only: no checkpoint in {output_folder} to test")
 
     results = {
         name: brain.run_evaluation(evaluation, scores_file=output_folder / f"scores_{name}.txt")
         for name, evaluation in evaluations.items()
     }
     if if_main_process():
-        modules = {name: unwrap(module) for name, module in brain.modules.items()}
-        save_model(
-            output_folder / "model", modules["front_end"], modules["encoder"], modules["loss"]
-        )
-        metrics = next(iter(results.values())) | {"lists": results}
-        write_json(output_folder / "metrics.json", metrics)
+        first_result: dict = next(iter(results.values()), {})
+        write_json(output_folder / "metrics.json", first_result | {"lists": results})
         for name, result in results.items():
-            logger.info("%s: %s", name, describe(result))
+            print(f"{name}: {describe(result)}")
+        write_model(output_folder / "model", brain)
     return results
+
+
+def write_model(folder: Path, brain: SimPLEBrain) -> None:
+    """Write the model folder that simple-spk and Extractor take."""
+    modules = {name: unwrap(module) for name, module in brain.modules.items()}
+    try:
+        save_model(folder, modules.get("front_end"), modules["encoder"], modules["loss"])
+    except ValueError as error:  # an encoder of somebody's own: training was not in vain
+        logger.warning("no model folder was written (the checkpoint has the weights): %s", error)
 
 
 def with_backend(arguments: list[str]) -> list[str]:
@@ -91,6 +98,8 @@ def with_backend(arguments: list[str]) -> list[str]:
 
 def describe(result: dict) -> str:
     """The metrics of one trial list in words."""
+    if "eer" not in result:
+        return ", ".join(f"{name} {value}" for name, value in result.items())
     return (
         f"EER {result['eer']:.2f} %, minDCF(0.01) {result['min_dcf']:.4f} "
         f"({result['targets']} target and {result['trials'] - result['targets']} non-target trials)"

@@ -236,7 +236,7 @@ class SimPLEBrain(sb.Brain):
         self.crops_since_log, self.last_log_time = 0, now
         values = {"loss": loss, **geometry._asdict(), "crops_per_second": crops_per_second}
         if hasattr(loss_module, "bias"):
-            values["bias"] = float(loss_module.bias)
+            values["bias"] = float(loss_module.bias.detach())
         self.progress_bar.set_postfix_str(
             f"loss {loss:.3f}, bias {values.get('bias', float('nan')):.2f}, "
             f"length {geometry.length:.2f}, S+ {geometry.positive_similarity:.2f}, "

@@ -35,7 +35,7 @@ class Model(NamedTuple):
 
 
 def save_model(
-    folder: str | Path, front_end: nn.Module, encoder: nn.Module, loss: nn.Module
+    folder: str | Path, front_end: nn.Module | None, encoder: nn.Module, loss: nn.Module
 ) -> None:
     """Write the parts of a trained model that scoring needs."""
     parts: dict[str, Any] = dict(zip(PARTS, (front_end, encoder, loss.similarity), strict=True))

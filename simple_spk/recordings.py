@@ -106,8 +106,10 @@ def _usable_seconds(path: Path) -> float:
 
 def _pad(waveforms: list[Tensor | AudioError]) -> tuple[Tensor, Tensor] | AudioError:
     """Waveforms (n, longest) filled up with zeros, and their lengths (n,); or the first error."""
+    usable = []
     for waveform in waveforms:
         if isinstance(waveform, AudioError):
             return waveform
-    lengths = torch.tensor([len(waveform) for waveform in waveforms])
-    return pad_sequence(waveforms, batch_first=True), lengths
+        usable.append(waveform)
+    lengths = torch.tensor([len(waveform) for waveform in usable])
+    return pad_sequence(usable, batch_first=True), lengths

@@ -47,7 +47,7 @@ def corpus(tmp_path_factory):
 
 def command(corpus, output, *options, yaml=ROOT / "hparams/mini.yaml"):
     """The command line of a small run; later options win over earlier ones."""
-    chosen = {text.split("=")[0]: text for text in [*SMALL, *options]}
+    chosen = {text.partition("=")[0]: text for text in [*SMALL, *options]}
     return [
         sys.executable,
         "train.py",
@@ -114,6 +114,20 @@ def test_the_model_folder_scores_as_the_run_did(unbroken, corpus, tmp_path):
     assert finished.returncode == 0, finished.stderr
     again = json.loads((tmp_path / "metrics.json").read_text())
     assert again["eer"] == json.loads((unbroken / "metrics.json").read_text())["eer"]
+
+
+def test_test_only_repeats_the_result_and_wants_a_checkpoint(corpus, unbroken, tmp_path):
+    before = (unbroken / "metrics.json").read_text()
+    (unbroken / "metrics.json").unlink()
+    assert run(command(corpus, unbroken, "--test_only")).returncode == 0
+    assert (unbroken / "metrics.json").read_text() == before
+    finished = run(command(corpus, tmp_path / "nothing", "--test_only"))
+    assert finished.returncode != 0 and "no checkpoint" in finished.stderr
+
+
+def test_debug_runs_through(corpus, tmp_path):
+    finished = run(command(corpus, tmp_path / "debug", "--debug"))
+    assert finished.returncode == 0, finished.stderr
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -1,7 +1,8 @@
 """Benchmarks: python tools/bench.py NAME [--json FILE]
 
-Each benchmark times our code beside a stated reference in one and the same run, in turns, and prints
-ratios: on shared machines only those mean something. Peak memory is taken in processes of their own.
+Each benchmark times our code beside a stated reference in one and the same run, in turns, and
+prints ratios: on shared machines only those mean something. Peak memory is taken in processes of
+their own.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def _report_peak(queue: Any, make: Callable, name: str, arguments: tuple) -> Non
     queue.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / MEBIBYTE)
 
 
-# ---- loss ------------------------------------------------------------------------------------------
+# ---- loss ----------------------------------------------------------------------------------------
 
 
 def loss_candidates(batch: int, dim: int, queue_size: int, stage: str) -> dict[str, Callable]:
@@ -125,7 +126,7 @@ def bench_loss(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-# ---- step ------------------------------------------------------------------------------------------
+# ---- step ----------------------------------------------------------------------------------------
 
 
 def bench_step(options: argparse.Namespace) -> list[Row]:

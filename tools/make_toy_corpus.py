@@ -9,10 +9,12 @@ so neither tells who speaks. The same arguments give the same files.
 
 import argparse
 import csv
+import functools
 import json
 import math
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -36,7 +38,7 @@ NON_TARGETS_PER_TARGET = 4
 HOP_SAMPLES = 160
 FRAME_SAMPLES = 2 * HOP_SAMPLES
 TRACT_FFT_SAMPLES = 3 * HOP_SAMPLES  # Leaves room for the resonances to ring after the frame.
-LONGEST_SAMPLES = 72000  # No recording is longer, so all of them share one length of transform.
+LONGEST_SAMPLES = 64000  # No recording is longer, so all of them share one length of transform.
 REVERBERATION_SAMPLES = 6400
 TRACT_FREQUENCIES_HERTZ = np.fft.rfftfreq(TRACT_FFT_SAMPLES, 1 / SAMPLE_RATE).astype(np.float32)
 ROOM_FREQUENCIES_HERTZ = np.fft.rfftfreq(LONGEST_SAMPLES, 1 / SAMPLE_RATE).astype(np.float32)
@@ -134,11 +136,14 @@ def generator_for(seed: int, purpose: str, speaker: int, item: int = 0) -> Gener
 
 
 def draw_speaker(generator: Generator) -> Speaker:
-    """A voice, with traits that are for the most part independent of each other."""
-    normal, uniform = generator.normal, generator.uniform
-    tract_scale = normal(1.07, 0.095)
+    """A voice, with traits that are for the most part independent of each other.
+
+    They are drawn uniformly: with few voices to learn from, nobody should be far from all others.
+    """
+    uniform = generator.uniform
+    tract_scale = uniform(0.9, 1.24)
     # Short tracts tend to go with high voices, but the tie is loose, as it is in people.
-    pitch_hertz = 145 * math.exp(2.0 * (tract_scale - 1.07) + normal(0, 0.24))
+    pitch_hertz = 145 * math.exp(2.0 * (tract_scale - 1.07) + uniform(-0.45, 0.45))
     nasal_pole_hertz = uniform(600, 1300)
     return Speaker(
         pitch_hertz=min(max(pitch_hertz, 75.0), 320.0),
@@ -150,15 +155,15 @@ def draw_speaker(generator: Generator) -> Speaker:
         breathiness=math.exp(uniform(math.log(0.01), math.log(0.4))),
         jitter=math.exp(uniform(math.log(0.003), math.log(0.04))),
         shimmer=uniform(0.02, 0.2),
-        formant_scales=(tract_scale * np.exp(normal(0, 0.075, 6))).astype(np.float32),
-        bandwidths_hertz=(np.exp(normal(0, 0.35, 6)) * BANDWIDTHS_HERTZ).astype(np.float32),
-        vowel_accents=np.exp(normal(0, 0.06, VOWELS_HERTZ.shape)).astype(np.float32),
+        formant_scales=(tract_scale * np.exp(uniform(-0.2, 0.2, 6))).astype(np.float32),
+        bandwidths_hertz=(np.exp(uniform(-0.8, 0.8, 6)) * BANDWIDTHS_HERTZ).astype(np.float32),
+        vowel_accents=np.exp(uniform(-0.16, 0.16, VOWELS_HERTZ.shape)).astype(np.float32),
         vowel_spread=uniform(0.7, 1.15),
         nasality=uniform(0.0, 0.7),
         nasal_pole_hertz=nasal_pole_hertz,
         nasal_zero_hertz=nasal_pole_hertz * uniform(1.15, 1.7),
-        frication_gain=math.exp(normal(0, 0.35)),
-        frication_scale=math.exp(normal(0, 0.1)),
+        frication_gain=math.exp(uniform(-0.6, 0.6)),
+        frication_scale=math.exp(uniform(-0.25, 0.25)),
         duration_scale=uniform(0.75, 1.35),
         pause_probability=uniform(0.02, 0.15),
         coarticulation_seconds=uniform(0.04, 0.11),
@@ -179,7 +184,7 @@ def draw_session(generator: Generator) -> Session:
     """A channel, a room, a noise and a level."""
     frequencies_hertz = np.maximum(ROOM_FREQUENCIES_HERTZ, 1)
     high_pass_hertz, low_pass_hertz = generator.uniform(40, 200), generator.uniform(5000, 9000)
-    channel = draw_smooth_gains(generator, 1.7)
+    channel = draw_smooth_gains(generator, 1.2)
     channel /= np.sqrt(1 + (high_pass_hertz / frequencies_hertz) ** 4)
     channel /= np.sqrt(1 + (frequencies_hertz / low_pass_hertz) ** 6)
 
@@ -193,8 +198,8 @@ def draw_session(generator: Generator) -> Session:
     noise_gains = (frequencies_hertz + 100) ** -generator.uniform(0.7, 1.2)
     return Session(
         room_response=room_response,
-        noise_gains=noise_gains * draw_smooth_gains(generator, 1.7),
-        signal_to_noise_decibels=generator.triangular(10, 24, 30),
+        noise_gains=noise_gains * draw_smooth_gains(generator, 1.2),
+        signal_to_noise_decibels=generator.triangular(12, 25, 30),
         level_decibels=generator.uniform(-29, -23),
     )
 
@@ -221,8 +226,8 @@ def draw_syllable(speaker: Speaker, generator: Generator, pitch_semitones: float
 
 
 def draw_utterance(speaker: Speaker, generator: Generator) -> list[Sound]:
-    """Random syllables in phrases between pauses, about 3 to 4.5 seconds in all."""
-    length_seconds = generator.uniform(2.7, 4.0)
+    """Random syllables in phrases between pauses, about 2.5 to 4 seconds in all."""
+    length_seconds = generator.uniform(2.2, 3.3)
     mood_semitones = generator.normal(0, 0.6)
     sounds = [Sound(generator.uniform(0.1, 0.25))]
     spoken_seconds, phrase_seconds = 0.0, 0.0
@@ -387,8 +392,9 @@ def recording_names(speaker: int, recordings: int) -> Iterator[tuple[int, str]]:
         yield session, f"toy{speaker + 1:04d}/session{session + 1}-{recording + 1:02d}"
 
 
-def write_speaker(folder: Path, speaker: int, recordings: int, seed: int) -> Iterator[list[str]]:
-    """Write the recordings of one speaker, and give a row of the CSV file for each."""
+def write_speaker(folder: Path, speaker: int, recordings: int, seed: int) -> list[list[str]]:
+    """Write the recordings of one speaker; the rows of the CSV file, one for each."""
+    rows = []
     voice = draw_speaker(generator_for(seed, "speaker", speaker))
     sessions = [
         draw_session(generator_for(seed, "session", speaker, session))
@@ -401,7 +407,8 @@ def write_speaker(folder: Path, speaker: int, recordings: int, seed: int) -> Ite
         path.parent.mkdir(parents=True, exist_ok=True)
         soundfile.write(path, samples, SAMPLE_RATE, subtype="PCM_16")
         duration_seconds = f"{samples.size / SAMPLE_RATE:.7f}"
-        yield [name, f"wav/{name}.wav", duration_seconds, path.parent.name]
+        rows.append([name, f"wav/{name}.wav", duration_seconds, path.parent.name])
+    return rows
 
 
 def write_trials(path: Path, speakers: range, recordings: int, seed: int) -> None:
@@ -438,7 +445,7 @@ def is_made(folder: Path, description: dict[str, int]) -> bool:
 
 def make_toy_corpus(
     folder: Path,
-    train_speakers: int = 80,
+    train_speakers: int = 120,
     test_speakers: int = 20,
     recordings_per_speaker: int = 20,
     seed: int = 0,
@@ -477,15 +484,15 @@ def make_toy_corpus(
         "test": range(first_test, first_valid),
         "valid": range(first_valid, end),
     }
-    with tqdm(total=end * recordings, desc="toy corpus", unit="file") as progress:
+    write = functools.partial(write_speaker, partial, recordings=recordings, seed=seed)
+    with ProcessPoolExecutor() as pool, tqdm(total=end, desc="toy corpus", unit="voice") as bar:
         for subset, speakers in subsets.items():
             with (partial / f"{subset}.csv").open("w", newline="") as file:
                 writer = csv.writer(file, lineterminator="\n")
                 writer.writerow(["ID", "wav", "duration", "spk_id"])
-                for speaker in speakers:
-                    for row in write_speaker(partial, speaker, recordings, seed):
-                        writer.writerow(row)
-                        progress.update()
+                for rows in pool.map(write, speakers):
+                    writer.writerows(rows)
+                    bar.update()
     for subset in ("valid", "test"):
         write_trials(partial / f"{subset}_trials.txt", subsets[subset], recordings, seed)
     (partial / "toy_corpus.json").write_text(json.dumps(description, indent=2) + "\n")
@@ -499,7 +506,7 @@ def main() -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("folder", type=Path, help="folder to make")
-    parser.add_argument("--train-speakers", type=int, default=80, help="voices to train on")
+    parser.add_argument("--train-speakers", type=int, default=120, help="voices to train on")
     parser.add_argument("--test-speakers", type=int, default=20, help="other voices, to test on")
     parser.add_argument("--valid-speakers", type=int, default=10, help="other voices, to tune on")
     parser.add_argument("--recordings-per-speaker", type=int, default=20, help="for every voice")
