@@ -56,7 +56,7 @@ class Fbank(nn.Module):
         self.register_buffer("mel", mel.float(), persistent=False)
         # White noise is a sum of impulses of random height, whose expected energies add up.
         impulses = torch.eye(self.frame_samples) * (dither / INT16_SCALE)
-        energies = self._energies(impulses).sum(dim=0)
+        energies = self._energies(impulses.double()).sum(dim=0)
         self.register_buffer("dither_energies", energies, persistent=False)
 
     def num_frames(self, samples: Tensor) -> Tensor:
@@ -84,6 +84,10 @@ class Fbank(nn.Module):
         if self.training and self.dither > 0.0:
             noise = torch.randn_like(waveforms)
             waveforms = torch.add(waveforms, noise, alpha=self.dither / INT16_SCALE)
+        else:
+            # Without noise, the quiet end of a spectrum may lie more than seven digits below its
+            # loud end, and a logarithm makes every digit visible.
+            waveforms = waveforms.double()
         block = BLOCK_FRAMES.get(waveforms.device.type, 2**15)
         rows = max(1, block * self.shift_samples // waveforms.shape[-1])
         energies = torch.cat([self._energies(part) for part in waveforms.split(rows)])
@@ -104,19 +108,14 @@ class Fbank(nn.Module):
         return features, frame_lengths
 
     def _energies(self, waveforms: Tensor) -> Tensor:
-        """Mel energies (n, frames, num_mels) of waveforms (n, samples).
-
-        In double precision up to the energies: the quiet end of a spectrum lies more than seven
-        digits below its loud end, and a logarithm makes every digit visible.
-        """
+        """Mel energies (n, frames, num_mels) of waveforms (n, samples), as exact as their type."""
         # Kaldi takes the mean out of each frame, then emphasises. Emphasis comes first here, once
         # for all frames; a mean is scaled by it. What precedes a frame's first sample does not
         # matter, as the window is zero there.
-        samples = waveforms.double()
-        means = samples.unfold(-1, self.frame_samples, self.shift_samples).mean(-1, keepdim=True)
-        emphasised = samples - PRE_EMPHASIS * functional.pad(samples, (1, 0))[..., :-1]
+        means = waveforms.unfold(-1, self.frame_samples, self.shift_samples).mean(-1, keepdim=True)
+        emphasised = waveforms - PRE_EMPHASIS * functional.pad(waveforms, (1, 0))[..., :-1]
         frames = emphasised.unfold(-1, self.frame_samples, self.shift_samples)
-        frames = (frames - (1.0 - PRE_EMPHASIS) * means) * self.window
+        frames = (frames - (1.0 - PRE_EMPHASIS) * means) * self.window.to(waveforms.dtype)
         spectrum = torch.view_as_real(torch.fft.rfft(frames, n=self.transform_samples))
         powers = spectrum[..., 0].square() + spectrum[..., 1].square()
         return powers[..., :-1].float() @ self.mel  # no mel filter reaches the Nyquist bin

@@ -68,7 +68,7 @@ def test_the_threshold_is_minus_the_bias_of_the_loss(
     front_end, encoder, _ = tiny_model
     loss = SimPLELoss(initial_bias=bias)
     save_model(tmp_path, front_end, encoder, loss)
-    assert load_model(tmp_path).threshold == -float(loss.bias)
+    assert load_model(tmp_path).threshold == -float(loss.bias.detach())
 
 
 def test_a_loss_without_a_bias_gives_no_threshold(tiny_model: Parts, tmp_path: Path) -> None:

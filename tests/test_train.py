@@ -132,10 +132,15 @@ def test_debug_runs_through(corpus, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_killed_run_ends_bit_equal_to_an_unbroken_one(corpus, unbroken, tmp_path, workers):
-    """kill -9 in mid-epoch, twice, at different steps; then let it finish."""
+    """kill -9 in mid-epoch, as soon as a new checkpoint is there, three times; then finish."""
     output = tmp_path / "killed"
     arguments = command(corpus, output, f"--workers={workers}", "--ckpt_interval_steps=1")
-    for checkpoints_before_death in (2, 5):
+
+    def checkpoints():
+        return {path.name for path in (output / "checkpoints").glob("CKPT*")}
+
+    for _ in range(3):
+        before = checkpoints()
         process = subprocess.Popen(
             arguments,
             cwd=ROOT,
@@ -145,11 +150,10 @@ def test_a_killed_run_ends_bit_equal_to_an_unbroken_one(corpus, unbroken, tmp_pa
             start_new_session=True,
         )
         deadline = time.time() + 120
-        seen: set[str] = set()
-        while len(seen) < checkpoints_before_death and process.poll() is None:
-            seen |= {path.name for path in (output / "checkpoints").glob("CKPT*")}
+        while checkpoints() <= before and process.poll() is None:
             assert time.time() < deadline, "no checkpoint appeared"
-            time.sleep(0.005)
+            time.sleep(0.002)
+        assert process.poll() is None, "the run ended before it was killed"
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert not (output / "metrics.json").exists(), "the run ended before it was killed"

@@ -8,7 +8,6 @@ their own.
 import argparse
 import json
 import multiprocessing
-import resource
 import statistics
 import sys
 import time
@@ -28,7 +27,6 @@ from simple_spk.momentum import MomentumEncoder
 from simple_spk.resnet import ResNet
 
 Row = dict[str, Any]
-MEBIBYTE = 2**20
 
 
 def in_turns(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -58,16 +56,23 @@ def extra_memory(make: Callable[..., dict[str, Callable]], name: str, *arguments
 def _report_peak(queue: Any, make: Callable, name: str, arguments: tuple) -> None:
     """Put the growth of this process's peak memory during one run into a queue."""
     run = make(*arguments)[name]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # forget the peak so far
+    before = _memory("VmRSS")
     run()
-    queue.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / MEBIBYTE)
+    queue.put(_memory("VmHWM") - before)
+
+
+def _memory(kind: str) -> float:
+    """MiB that this process holds (VmRSS) or held at most (VmHWM), according to Linux."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split(f"{kind}:")[1].split()[0]) / 1024
 
 
 # ---- loss ----------------------------------------------------------------------------------------
 
 
 def loss_candidates(batch: int, dim: int, queue_size: int, stage: str) -> dict[str, Callable]:
-    """Our loss, the plain formula and the two bare products, on one set of embeddings.
+    """Our loss, the plain formula and the two bare products (whole, and tile by tile).
 
     The embeddings are those of 5,994 speakers at two moments of training: "start", when positives
     barely differ from negatives (cosines 0.2 and 0, length 2, b = -1), and "trained" (cosine of
@@ -96,10 +101,17 @@ def loss_candidates(batch: int, dim: int, queue_size: int, stage: str) -> dict[s
     loss = SimPLELoss(sharpness=3.0, initial_bias=bias)
     pairs = queries, labels, keys, key_labels, own_keys
     bare = queries.detach()
+
+    def tiled_products() -> None:
+        gradient = torch.zeros_like(bare)
+        for tile in keys.split(2048):
+            gradient.addmm_(bare @ tile.T, tile)
+
     return {
         "ours": lambda: loss(*pairs).backward(),
         "plain formula": lambda: loss.plain(*pairs).backward(),
         "two products": lambda: (bare @ keys.T) @ keys,
+        "two products, tiled": tiled_products,
     }
 
 
@@ -130,18 +142,25 @@ def bench_loss(options: argparse.Namespace) -> list[Row]:
 
 
 def bench_step(options: argparse.Namespace) -> list[Row]:
-    """Parts of a training step of the small model of hparams/mini.yaml and of a full ResNet-34.
+    """Parts of a training step, of the full ResNet-34 and of two small ones.
 
     Everything but the encoder's forward and backward pass and the moving average's forward pass is
     overhead: front end, queue, loss, clipping, optimizer, moving average.
     """
     rows = []
     settings = {
-        "mini (width 8, stem stride 2), 64 crops of 2 s": (8, 2, 128, 64, 2.0, 4096),
-        "ResNet-34 (width 32), 16 crops of 3 s, queue 65,536": (32, 1, 256, 16, 3.0, 65536),
+        "ResNet-34, 16 crops of 3 s": (ResNet(), 16, 3.0, 65536),
+        "ResNet-34 of width 8, stem stride 2, 64 crops of 2 s": (
+            ResNet(width=8, stem_stride=2, embedding_dim=128),
+            *(64, 2.0, 4096),
+        ),
+        "mini.yaml, 64 crops of 1.5 s": (
+            ResNet(width=8, blocks=(1, 1, 1, 1), stem_stride=2, embedding_dim=128),
+            *(64, 1.5, 4096),
+        ),
     }
-    for name, (width, stem_stride, dim, batch, seconds, queue_size) in settings.items():
-        parts = _time_step_parts(width, stem_stride, dim, batch, seconds, queue_size)
+    for name, (encoder, batch, seconds, queue_size) in settings.items():
+        parts = _time_step_parts(encoder, batch, seconds, queue_size)
         total = sum(parts.values())
         networks = ("encoder forward", "encoder backward", "momentum forward")
         overhead = sum(value for part, value in parts.items() if part not in networks)
@@ -158,12 +177,13 @@ def bench_step(options: argparse.Namespace) -> list[Row]:
 
 
 def _time_step_parts(
-    width: int, stem_stride: int, dim: int, batch: int, seconds: float, queue_size: int
+    encoder: ResNet, batch: int, seconds: float, queue_size: int
 ) -> dict[str, float]:
     """Median seconds of each part of a training step."""
     torch.manual_seed(0)
     front_end = Fbank().train()
-    encoder = ResNet(width=width, stem_stride=stem_stride, embedding_dim=dim).train()
+    encoder.train()
+    dim = encoder.output.linear.out_features
     momentum_encoder = MomentumEncoder(encoder).train()
     queue, loss = KeyQueue(queue_size, dim), SimPLELoss()
     queue.enqueue(torch.randn(queue_size, dim), torch.randint(5994, (queue_size,)))
