@@ -6,6 +6,7 @@ again with the same command, a run goes on where it was. With several processes:
     torchrun --nproc_per_node=2 train.py hparams/mini.yaml [--device=cpu] [--key=value ...]
 """
 
+import dataclasses
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import speechbrain as sb
 import torch
-from hyperpyyaml import load_hyperpyyaml
+from hyperpyyaml import load_hyperpyyaml, resolve_references
 from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_on_main
 
 from simple_spk.brain import SimPLEBrain, unwrap
@@ -28,13 +29,20 @@ REQUIRED_KEYS = (
     *("optimizer", "parameter_groups", "schedule", "epoch_counter", "checkpointer", "seed"),
     *("tensorboard", "log_interval", "collapse_check_steps"),
 )
+# What may differ when a run is taken up again; limit is that of the epoch counter.
+FREE_TO_CHANGE = (
+    *("number_of_epochs", "limit", "workers", "log_interval", "collapse_check_steps", "prepare"),
+    *("ckpt_interval_steps", "ckpt_interval_minutes"),
+)
 # Mistakes that a message explains better than a traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
 
 
 def train(arguments: list[str]) -> dict[str, dict]:
     """Run one experiment; return the metrics of its test lists, which metrics.json holds too."""
-    hparams_file, run_options, overrides = sb.parse_arguments(with_backend(arguments))
+    hparams_file, run_options, overrides = sb.parse_arguments(arguments)
+    if run_options.device == "cpu" or not torch.cuda.is_available():
+        run_options = dataclasses.replace(run_options, distributed_backend="gloo")
     if not Path(hparams_file).is_file():
         raise FileNotFoundError(f"no such YAML file: {hparams_file} (see the folder hparams/)")
     ddp_init_group(run_options)
@@ -44,6 +52,8 @@ def train(arguments: list[str]) -> dict[str, dict]:
     if missing:
         raise ValueError(f"{hparams_file} lacks the keys {', '.join(missing)}")
     output_folder = Path(hparams["output_folder"])
+    if run_options.debug:  # a few batches must not overwrite a real run's results
+        output_folder = output_folder / "debug"
     if hparams["prepare"] is not None:
         run_on_main(hparams["prepare"])
     # Mistakes in the data show here, before training begins.
@@ -51,6 +61,8 @@ def train(arguments: list[str]) -> dict[str, dict]:
     if hparams["validation"] is not None:
         hparams["validation"] = hparams["validation"]()
     evaluations = {name: make() for name, make in hparams["test_lists"].items()}
+    if if_main_process():
+        require_same_settings(output_folder, hparams_file, overrides)
     sb.create_experiment_directory(output_folder, hparams_file, overrides)
 
     brain = SimPLEBrain(
@@ -78,6 +90,31 @@ def train(arguments: list[str]) -> dict[str, dict]:
     return results
 
 
+def require_same_settings(output_folder: Path, hparams_file: str, overrides: str) -> None:
+    """Raise if a folder holds checkpoints of a run with settings that would train another model."""
+    earlier = output_folder / "hyperparams.yaml"
+    if not earlier.is_file() or not any((output_folder / "checkpoints").glob("CKPT*")):
+        return
+    with open(hparams_file, encoding="utf-8") as file:
+        now = settings_lines(resolve_references(file, overrides).getvalue())
+    changed = [line for line in now if line not in settings_lines(earlier.read_text("utf-8"))]
+    if changed:
+        raise ValueError(
+            f"{output_folder} holds a run with other settings than {'; '.join(changed[:3])}: give "
+            f"this one another --output_folder, or delete that folder"
+        )
+
+
+def settings_lines(yaml_text: str) -> list[str]:
+    """The lines of a resolved YAML file that decide what is learned, without comments."""
+    lines = [line.partition(" #")[0].strip() for line in yaml_text.splitlines()]
+    return [
+        line
+        for line in lines
+        if line and not line.startswith(("#", *(f"{key}:" for key in FREE_TO_CHANGE)))
+    ]
+
+
 def write_model(folder: Path, brain: SimPLEBrain) -> None:
     """Write the model folder that simple-spk and Extractor take."""
     modules = {name: unwrap(module) for name, module in brain.modules.items()}
@@ -85,15 +122,6 @@ def write_model(folder: Path, brain: SimPLEBrain) -> None:
         save_model(folder, modules.get("front_end"), modules["encoder"], modules["loss"])
     except ValueError as error:  # an encoder of somebody's own: training was not in vain
         logger.warning("no model folder was written (the checkpoint has the weights): %s", error)
-
-
-def with_backend(arguments: list[str]) -> list[str]:
-    """Arguments that name gloo for processes that train together without GPUs."""
-    distributed = "RANK" in os.environ
-    on_cpu = "--device=cpu" in arguments or not torch.cuda.is_available()
-    if distributed and on_cpu and not any("--distributed_backend" in text for text in arguments):
-        return [*arguments, "--distributed_backend=gloo"]
-    return arguments
 
 
 def describe(result: dict) -> str:
@@ -124,10 +152,10 @@ def main() -> int:
         if "Original Traceback" in message:  # a data worker's error comes with its whole history
             message = message.splitlines()[-1]
         print(f"train.py: error: {message}", file=sys.stderr)
+        print("(SIMPLE_SPK_TRACEBACK=1 shows where it happened)", file=sys.stderr)
         return 1
-    finally:
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
     return 0
 
 

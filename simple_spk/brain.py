@@ -23,6 +23,7 @@ from simple_spk.distributed import (
     require_equal_on_all_ranks,
     world_size,
 )
+from simple_spk.loss import SimPLELoss
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,14 @@ class SimPLEBrain(sb.Brain):
         self.optimizer.zero_grad(set_to_none=True)
         self.optimizer_step += 1
 
+    def check_loss_isfinite(self, loss: Tensor) -> None:
+        """Stop at once: a loss that is no number spoils the queue and the weights for good."""
+        if not torch.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is no longer finite at training step {self.optimizer_step}: lower the "
+                f"learning rate, or train in fp32 or bf16; the last checkpoint is intact"
+            )
+
     def on_fit_batch_end(
         self, batch: LabelledBatch, outputs: tuple[Tensor, Any], loss: Tensor, should_step: bool
     ) -> None:
@@ -112,6 +121,10 @@ class SimPLEBrain(sb.Brain):
     def fit(self, epoch_counter: Any, train_loader: DataLoader) -> None:
         """Train on the loader's batches; its batch sampler is told the epoch and where to start."""
         self.sampler = train_loader.batch_sampler
+        if ("queue" in self.modules) != ("momentum_encoder" in self.modules):
+            raise ValueError("modules: a queue and a momentum_encoder go together")
+        if "queue" not in self.modules and isinstance(self.modules.loss, SimPLELoss):
+            raise ValueError("modules: SimPLELoss needs a queue and a momentum_encoder")
         if len(self.sampler) % self.grad_accumulation_factor:
             raise ValueError(
                 f"an epoch of {len(self.sampler)} batches cannot be divided into steps of "
@@ -146,9 +159,9 @@ class SimPLEBrain(sb.Brain):
             return
         on_gpu = self.device_type == "cuda"
         for name, module in self.modules.items():
+            if on_gpu:  # the moving average too, so that keys are made as queries are
+                module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
             if any(parameter.requires_grad for parameter in module.parameters()):
-                if on_gpu:
-                    module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
                 self.modules[name] = DistributedDataParallel(
                     module,
                     device_ids=[self.device] if on_gpu else None,
@@ -167,6 +180,7 @@ class SimPLEBrain(sb.Brain):
         self.epoch = epoch
         self.sampler.set_epoch(epoch, first_batch=self.step)
         self.crops_since_log, self.last_log_time = 0, time.perf_counter()
+        self.has_warned = False
         self.progress_bar = tqdm(
             total=len(self.sampler),
             initial=self.step,
@@ -191,7 +205,8 @@ class SimPLEBrain(sb.Brain):
             stage_loss,
             "".join(f", {name} {value:.4g}" for name, value in numbers.items()),
         )
-        self.log_scalars("valid", {"loss": stage_loss, **numbers})
+        self.log_scalars("train", {"epoch_loss": stage_loss})
+        self.log_scalars("valid", numbers)
         self.step, self.avg_train_loss = (
             0,
             0.0,
@@ -244,9 +259,12 @@ class SimPLEBrain(sb.Brain):
         )
         values["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         self.log_scalars("train", values)
-        warning = collapse_warning(geometry)
-        if warning is not None and self.optimizer_step >= self.hparams.collapse_check_steps:
-            logger.warning("step %d: %s", self.optimizer_step, warning)
+        late_enough = self.optimizer_step >= self.hparams.collapse_check_steps
+        if rank() == 0 and late_enough and not self.has_warned:  # once an epoch
+            warning = collapse_warning(geometry, loss_module.similarity)
+            if warning is not None:
+                logger.warning("step %d: %s", self.optimizer_step, warning)
+                self.has_warned = True
 
     def log_scalars(self, kind: str, values: Mapping[str, float]) -> None:
         """Write numbers to TensorBoard under the current training step."""

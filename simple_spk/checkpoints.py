@@ -1,10 +1,13 @@
 """Checkpoints that are whole or do not exist."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from speechbrain.utils.checkpoints import Checkpointer
 from speechbrain.utils.distributed import ddp_barrier, if_main_process
+
+PARTIAL = "PARTIAL-"
 
 
 class AtomicCheckpointer(Checkpointer):
@@ -16,10 +19,13 @@ class AtomicCheckpointer(Checkpointer):
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
         """Write to a folder that recovery does not look at, then rename it."""
+        if if_main_process():
+            for left_over in Path(self.checkpoints_dir).glob(f"{PARTIAL}*"):  # of killed runs
+                shutil.rmtree(left_over)
         saved = super().save_checkpoint(*args, **kwargs)
         if if_main_process():
             partial: Path = saved.path
-            final = partial.with_name(partial.name.removeprefix("PARTIAL-"))
+            final = partial.with_name(partial.name.removeprefix(PARTIAL))
             partial.rename(final)
             saved = saved._replace(
                 path=final,
@@ -30,4 +36,4 @@ class AtomicCheckpointer(Checkpointer):
 
     def _new_checkpoint_dirpath(self) -> Path:
         final: Path = super()._new_checkpoint_dirpath()
-        return final.with_name("PARTIAL-" + final.name)
+        return final.with_name(PARTIAL + final.name)

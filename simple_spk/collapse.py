@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simple_spk.similarity import Similarity
+from simple_spk.similarity import GeneralizedInnerProduct, Similarity
 
 
 class BatchGeometry(NamedTuple):
@@ -35,13 +35,14 @@ def batch_geometry(embeddings: Tensor, labels: Tensor, similarity: Similarity) -
     return BatchGeometry(*torch.stack([*means, length]).tolist())
 
 
-def collapse_warning(geometry: BatchGeometry) -> str | None:
+def collapse_warning(geometry: BatchGeometry, similarity: Similarity) -> str | None:
     """What has gone wrong, and what helps; None if the embeddings look healthy."""
     cure = (
         "Hold the embedding length at first (initial_length, hold_steps), centre the embedding "
         "(centred), raise positive_weight, or lower the learning rate."
     )
-    if not geometry.length >= 0.5:  # also if it is no number
+    # Lengths matter only where the score depends on them; a length that is no number counts too.
+    if isinstance(similarity, GeneralizedInnerProduct) and not geometry.length >= 0.5:
         return (
             f"Training is collapsing: the mean embedding length is {geometry.length:.3f}, and "
             f"gradients vanish with it. {cure}"

@@ -41,6 +41,9 @@ class VerificationEvaluation:
         else:
             assert audio_folder is not None
             self.paths = paths_below(self.trials, Path(audio_folder))
+        named = zip(self.trials.ids, self.paths, strict=True)
+        missing = [f"{name} at {path}" for name, path in named if not path.is_file()]
+        _require_all(self.trials, missing, "their places")
         self.sample_rate = sample_rate
         self.batch_seconds = batch_seconds
         self.workers = workers
@@ -103,10 +106,7 @@ def paths_below(trials: Trials, folder: Path) -> list[Path]:
     """Where each recording of a trial list lies below a folder."""
     if not folder.is_dir():
         raise FileNotFoundError(f"no audio folder at {folder}: correct the path")
-    paths = [folder / name for name in trials.ids]
-    missing = [name for name, path in zip(trials.ids, paths, strict=True) if not path.is_file()]
-    _require_all(trials, missing, str(folder))
-    return paths
+    return [folder / name for name in trials.ids]
 
 
 def _require_all(trials: Trials, missing: Sequence[str], place: str) -> None:

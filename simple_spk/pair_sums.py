@@ -6,7 +6,7 @@ queue (a gigabyte each at 512 x 524,288). Here one tile of them exists at a time
 * the tile's logits are one matrix product, because similarities are inner products of lifted
   embeddings (``similarity.py``) and the bias is one more column of them;
 * the gradient is taken in the same pass, while the tile is in the cache, by the second product;
-* positive pairs are few: they are taken out of the tiles and computed apart;
+* positive pairs are few: only the keys of speakers in the batch are looked at for them;
 * keys that are easy negatives for every query, most of them in a trained model, contribute less
   than rounding: they cost their share of the first product and nothing else.
 """
@@ -46,66 +46,57 @@ def pair_sums(
     lifted_queries (n, lifted_dim) and bias () receive gradients; keys (m, dim) do not, and are
     lifted tile by tile with ``lift_keys``. The key own_keys[i] is no partner for query i.
     """
-    same_rows, same_columns = _same_label_pairs(labels, key_labels)
-    is_own = own_keys[same_rows] == same_columns
-    pair_count = len(labels) * len(keys)
-    counts = PairCounts(
-        positives=(~is_own).sum(),
-        negatives=is_own.new_tensor(pair_count - len(is_own), dtype=torch.long),
-    )
     queries = torch.cat([lifted_queries, bias.expand(len(lifted_queries), 1)], dim=1)
-    positive_rows, positive_columns = same_rows[~is_own], same_columns[~is_own]
-    positive_keys = _with_one(lift_keys(keys[positive_columns]))
-    positive_logits = (queries[positive_rows] * positive_keys).sum(dim=1)
-    positive_sum = -functional.logsigmoid(positive_logits / sharpness).sum()
-    negative_sum: Tensor = _NegativeSum.apply(
-        queries, keys, same_rows, same_columns, lift_keys, sharpness
+    positive_sum, negative_sum, positives, negatives = _PairSums.apply(
+        queries, labels, keys, key_labels, own_keys, lift_keys, sharpness
     )
-    return positive_sum, negative_sum, counts
+    return positive_sum, negative_sum, PairCounts(positives, negatives)
 
 
-def _same_label_pairs(labels: Tensor, key_labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of all pairs of equal label, by ascending column, without an (n, m) mask."""
-    candidates = torch.isin(key_labels, labels).nonzero()[:, 0]
-    same = key_labels[candidates][:, None] == labels[None, :]
-    positions, rows = same.nonzero(as_tuple=True)
-    return rows, candidates[positions]
-
-
-def _with_one(lifted_keys: Tensor) -> Tensor:
-    """Lifted keys with a column of ones, the partner of the bias among the queries."""
-    return functional.pad(lifted_keys, (0, 1), value=1.0)
-
-
-class _NegativeSum(torch.autograd.Function):
-    """Sum of softplus(r <query, key>) over all but the excluded pairs; gradient for queries."""
+class _PairSums(torch.autograd.Function):
+    """Both sums and both counts; a gradient for the queries, whose last column is the bias."""
 
     @staticmethod
     def forward(
         ctx: Any,
         queries: Tensor,
+        labels: Tensor,
         keys: Tensor,
-        excluded_rows: Tensor,
-        excluded_columns: Tensor,
+        key_labels: Tensor,
+        own_keys: Tensor,
         lift_keys: Callable[[Tensor], Tensor],
         sharpness: float,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         scaled_queries = queries * sharpness
         # A pair below this logit has a loss, and a gradient weight, of less than rounding of 1e-3.
         negligible = math.log(torch.finfo(queries.dtype).eps) - 7.0
-        gradient = torch.zeros_like(queries)
-        total = queries.new_zeros(())
+        positive_gradient, negative_gradient = torch.zeros_like(queries), torch.zeros_like(queries)
+        positive_sum, negative_sum = queries.new_zeros(()), queries.new_zeros(())
+        positives, excluded = own_keys.new_zeros(()), own_keys.new_zeros(())
         tile_keys = max(1, TILE_ELEMENTS.get(queries.device.type, 2**24) // len(queries))
         starts = range(0, len(keys), tile_keys)
-        bounds = torch.searchsorted(
-            excluded_columns, torch.tensor([*starts, len(keys)], device=keys.device)
-        ).tolist()
+        # Keys that are partners of a positive pair or somebody's own, in ascending order.
+        related = torch.isin(key_labels, labels).index_fill_(0, own_keys, True).nonzero()[:, 0]
+        edges = torch.tensor([*starts, len(keys)], device=keys.device)
+        bounds = torch.searchsorted(related, edges).tolist()
         for number, start in enumerate(starts):
-            tile = _with_one(lift_keys(keys[start : start + tile_keys]))
-            logits = scaled_queries @ tile.T
-            inside = slice(bounds[number], bounds[number + 1])
-            logits[excluded_rows[inside], excluded_columns[inside] - start] = -torch.inf
-            hard = (logits.amax(dim=0) > negligible).nonzero()[:, 0]
+            tile = functional.pad(lift_keys(keys[start : start + tile_keys]), (0, 1), value=1.0)
+            logits = scaled_queries @ tile.T  # r (S + b)
+
+            columns = related[bounds[number] : bounds[number + 1]]
+            same = labels[:, None] == key_labels[columns]
+            own = own_keys[:, None] == columns
+            positive = same & ~own
+            columns = columns - start
+            related_logits = logits[:, columns]
+            positive_logits = related_logits / sharpness**2
+            positive_sum -= (functional.logsigmoid(positive_logits) * positive).sum()
+            positive_gradient.addmm_(torch.sigmoid(-positive_logits) * positive, tile[columns])
+            positives += positive.sum()
+            excluded += (same | own).sum()
+            logits[:, columns] = related_logits.masked_fill_(same | own, -torch.inf)
+
+            hard = (~(logits.amax(dim=0) <= negligible)).nonzero()[:, 0]  # also what is no number
             if 2 * len(hard) < len(tile):
                 logits, tile = logits[:, hard], tile[hard]
             # The floor keeps denormal numbers, which are slow, out of the second product.
@@ -113,15 +104,22 @@ class _NegativeSum(torch.autograd.Function):
             weights = torch.sigmoid(logits)
             # softplus(x) = max(x, 0) - log(1 - p), p = min(sigmoid(x), sigmoid(-x)): exact at both
             # ends and several times faster than functional.softplus.
-            total += logits.clamp_(min=0.0).sum()
+            negative_sum += logits.clamp_(min=0.0).sum()
             torch.sub(1.0, weights, out=logits)
-            total -= torch.minimum(logits, weights, out=logits).neg_().log1p_().sum()
-            gradient.addmm_(weights, tile)
-        ctx.save_for_backward(gradient.mul_(sharpness))
-        return total
+            negative_sum -= torch.minimum(logits, weights, out=logits).neg_().log1p_().sum()
+            negative_gradient.addmm_(weights, tile)
+        ctx.save_for_backward(
+            positive_gradient.mul_(-1.0 / sharpness), negative_gradient.mul_(sharpness)
+        )
+        negatives = len(queries) * len(keys) - excluded
+        ctx.mark_non_differentiable(positives, negatives)
+        return positive_sum, negative_sum, positives, negatives
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, outer_gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * outer_gradient, None, None, None, None, None
+    def backward(
+        ctx: Any, of_positive_sum: Tensor, of_negative_sum: Tensor, *of_counts: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        positive_gradient, negative_gradient = ctx.saved_tensors
+        gradient = positive_gradient * of_positive_sum + negative_gradient * of_negative_sum
+        return gradient, None, None, None, None, None, None

@@ -53,11 +53,13 @@ def test_no_gradient_and_no_half_precision() -> None:
 
 
 def test_warns_of_collapsed_training_only() -> None:
-    assert collapse_warning(HEALTHY) is None
-    shrunk = collapse_warning(HEALTHY._replace(length=0.013))
+    assert collapse_warning(HEALTHY, GeneralizedInnerProduct()) is None
+    shrunk = collapse_warning(HEALTHY._replace(length=0.013), GeneralizedInnerProduct())
     assert shrunk is not None
     assert "0.013" in shrunk
-    indistinct = collapse_warning(HEALTHY._replace(positive_cosine=0.951, negative_cosine=0.949))
+    indistinct = collapse_warning(
+        HEALTHY._replace(positive_cosine=0.951, negative_cosine=0.949), GeneralizedInnerProduct()
+    )
     assert indistinct is not None
     assert "0.951" in indistinct
     assert "0.949" in indistinct
@@ -72,4 +74,4 @@ def test_real_collapses_are_noticed(name: str) -> None:
     else:
         embeddings = 5.0 * torch.ones(8, 4) + 1e-3 * embeddings
     geometry = batch_geometry(embeddings, torch.arange(8) // 2, GeneralizedInnerProduct())
-    assert collapse_warning(geometry) is not None
+    assert collapse_warning(geometry, GeneralizedInnerProduct()) is not None

@@ -160,6 +160,12 @@ def test_queue_as_long_as_the_batch_equals_the_plain_loss():
     torch.testing.assert_close(on_queue, on_batch, rtol=1e-12, atol=0)
 
 
+def test_a_key_that_is_no_number_is_not_hidden():
+    queries, labels, keys, key_labels, own_keys = make_pairs()
+    keys[(key_labels != labels[0]).nonzero()[0]] = torch.nan
+    assert torch.isnan(SimPLELoss().double()(queries, labels, keys, key_labels, own_keys))
+
+
 def test_order_of_queries_and_keys_is_irrelevant():
     queries, labels, keys, key_labels, own_keys = make_pairs()
     loss = SimPLELoss(positive_weight=0.2, initial_bias=-1.0).double()

@@ -25,8 +25,9 @@ SMALL = [
     "--batches_per_epoch=4",
     "--number_of_epochs=2",
     "--workers=0",
-    "--encoder={width: 4, stem_stride: 2}",
-    "--queue={size: 20}",
+    "--width=4",
+    "--encoder={stem_stride: 2}",
+    "--queue_size=20",
     "--log_interval=1",
     "--device=cpu",
 ]
@@ -164,6 +165,13 @@ def test_a_killed_run_ends_bit_equal_to_an_unbroken_one(corpus, unbroken, tmp_pa
     assert metrics[0] == metrics[1]
 
 
+def test_other_settings_do_not_go_on_with_an_old_run(corpus, unbroken):
+    finished = run(command(corpus, unbroken, "--learning_rate=0.05"))
+    assert finished.returncode != 0
+    assert "learning_rate" in finished.stderr and "output_folder" in finished.stderr
+    assert run(command(corpus, unbroken, "--workers=1")).returncode == 0  # speed may change
+
+
 def test_a_half_written_checkpoint_is_not_mistaken_for_a_whole_one(corpus, unbroken, tmp_path):
     output = tmp_path / "half"
     finished = run(command(corpus, output, "--number_of_epochs=1"))
@@ -209,7 +217,7 @@ def test_two_processes_train_and_keep_one_queue(corpus, tmp_path):
 
 
 def test_a_collapsing_run_warns(corpus, tmp_path):
-    plain = "--encoder={width: 4, output: {form: cartesian, centred: False, initial_length: null, "
+    plain = "--encoder={output: {form: cartesian, centred: False, initial_length: null, "
     plain += "hold_steps: 0, minimum_length: 0.0}}"
     options = plain, "--parameter_groups=null", "--learning_rate=0.0", "--collapse_check_steps=0"
     finished = run(command(corpus, tmp_path / "collapse", *options))
@@ -233,9 +241,9 @@ def broken_manifest(corpus, tmp_path, change):
     [
         ("--learning_rat=0.1", "learning_rat"),
         ("--speakers_per_batch=1000", "speakers_per_batch is 1000"),
-        ("--queue={size: 3}", "the queue holds 3 keys"),
+        ("--queue_size=3", "the queue holds 3 keys"),
         ("--data_folder=/nowhere", "/nowhere"),
-        ("--loss={sharpness: -1.0}", "sharpness"),
+        ("--sharpness=-1.0", "sharpness"),
         ("--parameter_groups={los.bias: {lr: 0.1}}", "los.bias"),
     ],
 )
