@@ -14,6 +14,7 @@ from simple_spk.evaluation import (
     trial_metrics,
 )
 from simple_spk.extractor import Extractor
+from simple_spk.model_folder import load_model
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 from simple_spk.trials import read_trials, write_scores
 
@@ -56,7 +57,9 @@ def score(options: argparse.Namespace) -> None:
     trials = read_trials(options.trials)
     embeddings = embeddings_of_trials(trials, read_embeddings(options.embeddings))
     similarity: Similarity = CosineSimilarity()
-    if options.similarity == "generalized":
+    if options.model is not None:
+        similarity = load_model(options.model).similarity
+    elif options.similarity == "generalized":
         similarity = GeneralizedInnerProduct(options.angular_bias)
     scores = score_trials(trials, embeddings, similarity)
     write_scores(options.output, trials, scores)
@@ -121,7 +124,13 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--embeddings", type=Path, required=True, help=".npz from simple-spk embed"
     )
-    command.add_argument("--similarity", choices=("generalized", "cosine"), default="generalized")
+    command.add_argument("--model", type=Path, help="score as this model does (recommended)")
+    command.add_argument(
+        "--similarity",
+        choices=("generalized", "cosine"),
+        default="generalized",
+        help="without --model: which score (default generalized)",
+    )
     command.add_argument(
         "--angular-bias", type=float, default=0.3, help="b_theta of generalized (default 0.3)"
     )

@@ -8,9 +8,14 @@ import pytest
 import soundfile
 
 from simple_spk.cli import main
-from simple_spk.embeddings_file import read_embeddings
+from simple_spk.embeddings_file import read_embeddings, write_embeddings
 from simple_spk.extractor import Extractor
+from simple_spk.fbank import Fbank
+from simple_spk.loss import SimPLELoss
 from simple_spk.metrics import summary
+from simple_spk.model_folder import save_model
+from simple_spk.resnet import ResNet
+from simple_spk.similarity import GeneralizedInnerProduct
 
 Capture = pytest.CaptureFixture[str]
 
@@ -140,6 +145,20 @@ def test_score_with_the_similarity_asked_for(
         sources = ("--embeddings", embeddings, "--trials", unlabelled)
         assert run("score", *sources, "-o", output, *options) == 0
         np.testing.assert_allclose(read_scores(output), scores, rtol=1e-4, atol=1e-5)
+
+
+def test_score_as_a_model_does(trials: Path, tmp_path: Path) -> None:
+    """--model brings the model's own similarity, whatever its b_theta."""
+    similarity = GeneralizedInnerProduct(0.7)
+    encoder = ResNet(width=4, stem_stride=2, embedding_dim=16)
+    save_model(tmp_path / "own", Fbank(), encoder, SimPLELoss(similarity))
+    vectors = np.random.default_rng(0).normal(size=(len(NAMES), 16)).astype(np.float32)
+    write_embeddings(tmp_path / "own.npz", NAMES, vectors)
+    sources = ("--trials", trials, "--embeddings", tmp_path / "own.npz")
+    outputs = [tmp_path / "model.txt", tmp_path / "option.txt"]
+    assert run("score", *sources, "-o", outputs[0], "--model", tmp_path / "own") == 0
+    assert run("score", *sources, "-o", outputs[1], "--angular-bias", 0.7) == 0
+    assert np.array_equal(read_scores(outputs[0]), read_scores(outputs[1]))
 
 
 def test_a_list_without_labels_gives_scores_and_no_error_rates(
