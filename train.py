@@ -19,6 +19,7 @@ from hyperpyyaml import load_hyperpyyaml, resolve_references
 from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_on_main
 
 from simple_spk.brain import SimPLEBrain, unwrap
+from simple_spk.distributed import leave_group
 from simple_spk.model_folder import save_model
 from simple_spk.yaml_errors import explain_yaml_error
 
@@ -154,8 +155,7 @@ def main() -> int:
         print(f"train.py: error: {message}", file=sys.stderr)
         print("(SIMPLE_SPK_TRACEBACK=1 shows where it happened)", file=sys.stderr)
         return 1
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    leave_group()
     return 0
 
 

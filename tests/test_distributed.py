@@ -8,7 +8,12 @@ import torch.multiprocessing as multiprocessing
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from simple_spk.distributed import gather_in_rank_order, gather_objects, mean_over_ranks
+from simple_spk.distributed import (
+    gather_in_rank_order,
+    gather_objects,
+    leave_group,
+    mean_over_ranks,
+)
 from simple_spk.key_queue import KeyQueue
 from simple_spk.loss import SimPLELoss
 from simple_spk.momentum import MomentumEncoder
@@ -60,7 +65,7 @@ def in_process(process: int, folder: str) -> None:
     assert rows[:, 0].tolist() == [0.0, 0.0, 1.0, 1.0]
     assert float(mean_over_ranks(torch.tensor(float(process)))) == 0.5
     assert gather_objects({"process": process}) == [{"process": 0}, {"process": 1}]
-    dist.destroy_process_group()
+    leave_group()
 
 
 def test_two_processes_equal_one_on_the_joined_batch(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = sorted((ROOT / "simple_spk").glob("*.py"))
+COMMANDS = sorted((ROOT / "simple_spk" / "commands").glob("*.py"))
 
 # Modules of the package that know SpeechBrain; all others work without it.
 ON_SPEECHBRAIN = {"brain", "checkpoints"}
@@ -51,6 +52,14 @@ def test_imports_of_the_package_have_no_cycle():
         leaves = {name for name, targets in arrows.items() if not targets & set(arrows)}
         assert leaves, f"a cycle among {sorted(arrows)}"
         arrows = {name: targets for name, targets in arrows.items() if name not in leaves}
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.stem)
+def test_commands_use_the_package_and_not_the_other_way_round(path):
+    assert not imports_of(path) & {"speechbrain", "hyperpyyaml", "recipes", "tools", "train"}
+    assert "simple_spk.cli" not in imports_of(path)
+    for module in PACKAGE:
+        assert not any(name.startswith("simple_spk.commands") for name in imports_of(module))
 
 
 def test_every_module_and_folder_is_on_the_map():

@@ -1,0 +1,1 @@
+"""One file per benchmark: run(options) returns the rows of its table."""
