@@ -2,6 +2,7 @@
 
 import csv
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +78,28 @@ def read_manifest(path: str | Path) -> Manifest:
         speaker_of_row=speaker_of_row.astype(np.int32),
         speakers=tuple(speakers.tolist()),
     )
+
+
+def write_manifest(
+    path: str | Path,
+    ids: Sequence[str],
+    wavs: Sequence[str],
+    durations_seconds: Sequence[float],
+    speakers: Sequence[str],
+) -> None:
+    """Write the utterances, one per row, as ``read_manifest`` reads them; whole or not at all.
+
+    Paths in ``wavs`` are absolute, or relative to the folder of the manifest.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        texts = (f"{duration:.3f}" for duration in durations_seconds)
+        writer.writerows(zip(ids, wavs, texts, speakers, strict=True))
+    partial.replace(path)
 
 
 def _durations(path: Path, texts: tuple[str, ...]) -> NDArray[np.float64]:
