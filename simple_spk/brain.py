@@ -26,6 +26,7 @@ from simple_spk.distributed import (
 from simple_spk.loss import SimPLELoss
 
 logger = logging.getLogger(__name__)
+HEADLINES = ("eer", "min_dcf")  # metrics that a line of the log has room for
 
 
 class SimPLEBrain(sb.Brain):
@@ -197,13 +198,14 @@ class SimPLEBrain(sb.Brain):
         metrics: dict[str, Any] = {}
         if self.hparams.validation is not None:
             metrics = self.run_evaluation(self.hparams.validation)
-        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+        numbers = plain_numbers(metrics)
+        shown = {name: value for name, value in numbers.items() if name.startswith(HEADLINES)}
         logger.info(
             "epoch %s, step %s: loss %.4f%s",
             epoch,
             self.optimizer_step,
             stage_loss,
-            "".join(f", {name} {value:.4g}" for name, value in numbers.items()),
+            "".join(f", {name} {value:.4g}" for name, value in (shown or numbers).items()),
         )
         self.log_scalars("train", {"epoch_loss": stage_loss})
         self.log_scalars("valid", numbers)
@@ -211,7 +213,19 @@ class SimPLEBrain(sb.Brain):
             0,
             0.0,
         )  # the next epoch starts afresh, also after a restart
-        self.checkpointer.save_and_keep_only(meta={"epoch": epoch, **numbers}, num_to_keep=1)
+        self.checkpointer.save_epoch({"epoch": epoch, **numbers}, self.epochs_to_average)
+
+    @property
+    def epochs_to_average(self) -> int:
+        """Over how many of the last epochs the final model is averaged; 1: it is the last one."""
+        return getattr(self.hparams, "epochs_to_average", 1)
+
+    def average_last_epochs(self) -> None:
+        """Make the model the mean of what it was after the last epochs, if the YAML says so."""
+        if self.epochs_to_average > 1:
+            averaged = {name: unwrap(self.modules[name]) for name in ("encoder", "loss")}
+            found = self.checkpointer.load_average(averaged, self.epochs_to_average)
+            logger.info("the model is the mean of those of the last %d epochs", found)
 
     def run_evaluation(self, evaluation: Any, **options: Any) -> dict[str, Any]:
         """The metrics of an evaluation, made with the trained encoder and the loss's similarity."""
@@ -276,6 +290,21 @@ class SimPLEBrain(sb.Brain):
 def unwrap(module: nn.Module) -> nn.Module:
     """The module inside a data-parallel wrapper."""
     return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+def plain_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among metrics; those in a mapping, one level deep, as name_key.
+
+    >>> plain_numbers({"eer": 1.5, "min_dcf": {"0.01": 0.2}, "list": "Vox1-O"})
+    {'eer': 1.5, 'min_dcf_0.01': 0.2}
+    """
+    numbers = {}
+    for name, value in metrics.items():
+        inner = value.items() if isinstance(value, Mapping) else [("", value)]
+        for key, number in inner:
+            if isinstance(number, int | float):
+                numbers[f"{name}_{key}" if key else name] = number
+    return numbers
 
 
 def seed_step(seed: int, epoch: int, step: int) -> None:

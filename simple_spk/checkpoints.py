@@ -1,11 +1,13 @@
 """Checkpoints that are whole or do not exist."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from speechbrain.utils.checkpoints import Checkpointer
+from speechbrain.utils.checkpoints import Checkpointer, average_checkpoints, ckpt_recency
 from speechbrain.utils.distributed import ddp_barrier, if_main_process
+from torch import nn
 
 PARTIAL = "PARTIAL-"
 
@@ -34,6 +36,36 @@ class AtomicCheckpointer(Checkpointer):
         ddp_barrier()
         return saved
 
+    def save_epoch(self, meta: Mapping[str, Any], epochs_to_keep: int) -> None:
+        """Save at the end of an epoch, and keep the last of these; others are now of no use."""
+        self.save_checkpoint(meta=meta, end_of_epoch=True)
+        for is_kind, number in ((_ends_epoch, epochs_to_keep), (_interrupts_epoch, 0)):
+            self.delete_checkpoints(
+                num_to_keep=number, ckpt_predicate=is_kind, importance_keys=[ckpt_recency]
+            )
+
+    def load_average(self, modules: Mapping[str, nn.Module], epochs: int) -> int:
+        """Load modules with the mean of their weights after the last epochs; how many there were.
+
+        Statistics of BatchNorm are averaged like weights.
+        """
+        found = self.find_checkpoints(
+            importance_key=ckpt_recency, max_num_checkpoints=epochs, ckpt_predicate=_ends_epoch
+        )
+        for name, module in modules.items():
+            module.load_state_dict(average_checkpoints(found, name))
+        return len(found)
+
     def _new_checkpoint_dirpath(self) -> Path:
         final: Path = super()._new_checkpoint_dirpath()
         return final.with_name(PARTIAL + final.name)
+
+
+def _ends_epoch(checkpoint: Any) -> bool:
+    """Whether a checkpoint was saved at the end of an epoch."""
+    return bool(checkpoint.meta["end-of-epoch"])
+
+
+def _interrupts_epoch(checkpoint: Any) -> bool:
+    """Whether a checkpoint was saved within an epoch."""
+    return not _ends_epoch(checkpoint)

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 
 # Only the module of the command that is run is imported: what needs no torch starts at once.
 COMMANDS = {
-    "embed": "embeddings of audio files or folders, as one .npz file",
+    "prepare": "from the archives of a corpus to what training reads",
+    "doctor": "is the installation sound, the data complete, and what will training need?",
+    "embed": "embeddings of audio files or folders, as one file",
     "verify": "do two recordings have one speaker?",
-    "score": "scores and error rates of a trial list, from embeddings",
-    "evaluate": "scores and error rates of a trial list, straight from audio files",
+    "evaluate": "scores and error rates of trial lists, straight from audio files",
+    "score": "scores and error rates of trial lists, from embeddings",
+    "metrics": "error rates of scores that any toolkit wrote, with intervals",
+    "compare": "is one system better than another? difference, interval, p-value",
+    "calibrate": "learn to turn scores into log likelihood ratios",
 }
 
 

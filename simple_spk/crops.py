@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from simple_spk.audio import read_crop
+from simple_spk.augmentation import Augmentation
 from simple_spk.manifest import Manifest, read_manifest
 from simple_spk.sampler import Crop, SpeakerSampler
 
@@ -20,30 +21,41 @@ class LabelledBatch(NamedTuple):
 
 
 class CropDataset(Dataset[LabelledBatch]):
-    """The crops of a manifest's recordings, read when asked for."""
+    """The crops of a manifest's recordings, read and, if asked, augmented when they are wanted."""
 
-    def __init__(self, manifest: Manifest, sample_rate: int = 16000) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        sample_rate: int = 16000,
+        augmentation: Augmentation | None = None,
+    ) -> None:
         self.manifest = manifest
         self.sample_rate = sample_rate
+        self.augmentation = augmentation
 
     def __getitem__(self, crop: Crop) -> LabelledBatch:
         path = self.manifest.wav(crop.row)
-        waveform = read_crop(path, crop.samples, crop.position, self.sample_rate)
-        label = torch.tensor(int(self.manifest.speaker_of_row[crop.row]))
-        return LabelledBatch(torch.from_numpy(waveform), label)
+        waveform = read_crop(path, crop.samples, crop.position, self.sample_rate, crop.speed)
+        if self.augmentation is not None:
+            waveform = self.augmentation(waveform, crop.seed)
+        return LabelledBatch(torch.from_numpy(waveform), torch.tensor(crop.label))
 
 
 def speaker_crop_loader(
-    manifest: str | Path, sample_rate: int = 16000, workers: int = 0, **sampling: Any
+    manifest: str | Path,
+    sample_rate: int = 16000,
+    workers: int = 0,
+    augmentation: Augmentation | None = None,
+    **sampling: Any,
 ) -> DataLoader[LabelledBatch]:
     """Batches of crops of a manifest's recordings, read by ``workers`` processes (0: by this one).
 
     ``sampling`` are the arguments of ``SpeakerSampler``.
     """
-    utterances = read_manifest(manifest)
+    utterances = read_manifest(manifest, with_ids=False)
     sampler = SpeakerSampler(utterances.speaker_of_row, sample_rate=sample_rate, **sampling)
     return DataLoader(
-        CropDataset(utterances, sample_rate),
+        CropDataset(utterances, sample_rate, augmentation),
         batch_sampler=sampler,
         num_workers=workers,
         pin_memory=torch.cuda.is_available(),

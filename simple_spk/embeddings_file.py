@@ -1,42 +1,142 @@
-"""Embeddings on disk: an .npz with ids (n strings) and embeddings (n, dim)."""
+"""Embeddings on disk: .npz, .safetensors, or the .ark and .scp of Kaldi; nothing is executed."""
 
+import functools
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from simple_spk.kaldi_vectors import read_vectors, write_vectors
 
 
-def write_embeddings(path: str | Path, ids: Sequence[str], embeddings: NDArray[np.float32]) -> None:
-    """Write ids and embeddings (n, dim); a file that exists is whole."""
-    assert len(ids) == len(embeddings)
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """n embeddings as one matrix, and whose each row is."""
+
+    ids: list[str]  # (n,), distinct
+    matrix: NDArray[np.float32]  # (n, dim)
+    path: Path | None = None
+    origin: str | None = None  # the model that made them, if the file says so
+
+    def __post_init__(self) -> None:
+        source = "embeddings" if self.path is None else self.path
+        if self.matrix.ndim != 2 or len(self.ids) != len(self.matrix):
+            raise ValueError(
+                f"{source}: found {len(self.ids)} ids and an array {self.matrix.shape}; expected "
+                "n ids and an array (n, dim)"
+            )
+        if self.matrix.dtype.kind != "f" or not np.isfinite(self.matrix).all():
+            raise ValueError(
+                f"{source}: some embeddings hold values that are not numbers: make them again"
+            )
+        if len(self.row_of_id) < len(self.ids):
+            twice = next(name for row, name in enumerate(self.ids) if self.row_of_id[name] != row)
+            raise ValueError(f"{source}: the id {twice} stands for several embeddings")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @functools.cached_property
+    def row_of_id(self) -> dict[str, int]:
+        """From an id to its row."""
+        return {name: row for row, name in enumerate(self.ids)}
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """The names that have no embedding here."""
+        return [name for name in names if name not in self.row_of_id]
+
+    def of(self, names: Sequence[str], source: Path | None = None) -> NDArray[np.float32]:
+        """The embeddings (names, dim) of ids, in their order; ``source`` is where they stand."""
+        absent = self.missing(names)
+        if absent:
+            raise ValueError(
+                f"{len(absent)} of {len(names)} recordings of {source or 'a list'} are not in "
+                f"{self.path} (first: {', '.join(absent[:3])}): embed them, or correct the list"
+            )
+        rows = map(self.row_of_id.__getitem__, names)
+        return self.matrix[np.fromiter(rows, dtype=np.int64, count=len(names))]
+
+
+def write_embeddings(
+    path: str | Path,
+    ids: Sequence[str],
+    embeddings: NDArray[np.float32],
+    origin: str | None = None,
+) -> None:
+    """Write ids and embeddings (n, dim) as the name ends; a file that exists is whole.
+
+    ``.ark`` for Kaldi, with an .scp beside it; ``.safetensors``, and anything else as .npz, with
+    the arrays ``ids`` and ``embeddings`` (in safetensors, ids are bytes of UTF-8, one id a line).
+    ``origin`` tells which model made them; Kaldi has no place for it.
+    """
     path = Path(path)
+    named = Embeddings(list(ids), np.ascontiguousarray(embeddings), path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".ark":
+        write_vectors(path, named.ids, named.matrix)
+        return
+    if path.suffix == ".scp":
+        raise ValueError(f"{path}: name the .ark instead; its .scp is written beside it")
     partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        np.savez(file, ids=np.array(ids, dtype=np.str_), embeddings=embeddings)
-    partial.rename(path)
+    if path.suffix == ".safetensors":
+        broken = [name for name in named.ids if "\n" in name]
+        if broken:
+            raise ValueError(f"{path}: the id {broken[0]!r} has a line break: rename it")
+        lines = np.frombuffer("\n".join(named.ids).encode(), dtype=np.uint8)
+        metadata = None if origin is None else {"origin": origin}
+        save_file({"ids": lines, "embeddings": named.matrix}, partial, metadata)
+    else:
+        with partial.open("wb") as file:
+            names = np.array(named.ids, dtype=np.str_)
+            np.savez(file, ids=names, embeddings=named.matrix, origin=np.array(origin or ""))
+    partial.replace(path)
 
 
-def read_embeddings(path: str | Path) -> dict[str, NDArray[np.float32]]:
-    """Embeddings (dim,) by id; nothing in the file is executed (no pickles)."""
+def read_embeddings(path: str | Path) -> Embeddings:
+    """The embeddings of an .npz, .safetensors, .ark or .scp file, as its name ends."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no embeddings at {path}: make them with simple-spk embed")
+    ids: list[str]
+    matrix: NDArray[np.generic]
+    origin = None
+    if path.suffix in (".ark", ".scp"):
+        ids, matrix = read_vectors(path)
+    elif path.suffix == ".safetensors":
+        ids, matrix, origin = _read_safetensors(path)
+    else:
+        ids, matrix, origin = _read_npz(path)
+    if matrix.dtype.kind != "f":
+        raise ValueError(f"{path}: embeddings are of type {matrix.dtype}; expected floats")
+    return Embeddings(ids, matrix.astype(np.float32, copy=False), path, origin)
+
+
+def _read_npz(path: Path) -> tuple[list[str], NDArray[np.generic], str | None]:
+    """The ids, embeddings (n, dim) and origin in an .npz file without pickles."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            ids, embeddings = arrays["ids"], arrays["embeddings"]
+            origin = str(arrays["origin"]) if "origin" in arrays else ""
+            ids = [str(name) for name in arrays["ids"].tolist()]
+            return ids, arrays["embeddings"], origin or None
     except (ValueError, KeyError, OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{path} is not an .npz with the arrays ids and embeddings ({error}): make it again"
         ) from error
-    if embeddings.ndim != 2 or ids.shape != embeddings.shape[:1]:
+
+
+def _read_safetensors(path: Path) -> tuple[list[str], NDArray[np.generic], str | None]:
+    """The ids, embeddings (n, dim) and origin in a safetensors file."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            ids = file.get_tensor("ids").tobytes().decode().split("\n")
+            return ids, file.get_tensor("embeddings"), (file.metadata() or {}).get("origin")
+    except (SafetensorError, KeyError, UnicodeDecodeError, OSError) as error:
         raise ValueError(
-            f"{path}: ids {ids.shape} and embeddings {embeddings.shape} must be (n,) and (n, dim)"
-        )
-    if embeddings.dtype.kind != "f" or not np.isfinite(embeddings).all():
-        raise ValueError(f"{path}: some embeddings hold values that are not numbers")
-    if len(np.unique(ids)) < len(ids):
-        raise ValueError(f"{path}: some ids stand for several embeddings")
-    return dict(zip(ids.tolist(), embeddings.astype(np.float32), strict=True))
+            f"{path} is not a .safetensors with the arrays ids and embeddings ({error}): make it "
+            "again"
+        ) from error

@@ -2,12 +2,15 @@
 
 import csv
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simple_spk.text_columns import TextColumn, TextColumnWriter, look_at_csv
 
 COLUMNS = ("ID", "wav", "duration", "spk_id")
 
@@ -21,62 +24,80 @@ class Manifest:
     """
 
     path: Path
-    ids: NDArray[np.bytes_]
-    wavs: NDArray[np.bytes_]
-    durations_seconds: NDArray[np.float64]
+    wavs: TextColumn
+    durations_seconds: NDArray[np.float32]
     speaker_of_row: NDArray[np.int32]
     speakers: tuple[str, ...]
+    ids: TextColumn | None  # None if they were not asked for
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.wavs)
 
     def wav(self, row: int) -> Path:
         """Where the recording of a row lies."""
-        return self.path.parent / self.wavs[row].decode()
+        return self.path.parent / self.wavs[row]
 
     @functools.cached_property
     def row_of_id(self) -> dict[str, int]:
         """From an utterance's ID to its row."""
-        return {identifier.decode(): row for row, identifier in enumerate(self.ids)}
+        assert self.ids is not None, "the manifest was read without its IDs"
+        return {self.ids[row]: row for row in range(len(self))}
 
 
-def read_manifest(path: str | Path) -> Manifest:
-    """The utterances of a CSV file with the columns ID, wav, duration (seconds) and spk_id."""
+def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
+    """The utterances of a CSV file with the columns ID, wav, duration (seconds) and spk_id.
+
+    Training needs no IDs: leaving them out saves nearly half of the memory.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(
             f"no manifest at {path}: prepare the data first, or correct the path"
         )
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            header, *rows = csv.reader(file, strict=True)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
-    except ValueError as error:  # no line to unpack
-        raise ValueError(f"{path} is empty: prepare the data again") from error
-    missing = [name for name in COLUMNS if name not in header]
+    text = look_at_csv(path)
+    if not text.header:
+        raise ValueError(f"{path} is empty: prepare the data again")
+    missing = [name for name in COLUMNS if name not in text.header]
     if missing:
         raise ValueError(
             f"{path} lacks the columns {', '.join(missing)}: its first line must name "
-            f"{', '.join(COLUMNS)}, and is {','.join(header)!r}"
+            f"{', '.join(COLUMNS)}, and is {','.join(text.header)!r}"
         )
-    if not rows:
+    wavs = TextColumnWriter(text.lines, text.size_bytes)
+    ids = TextColumnWriter(text.lines, text.size_bytes) if with_ids else None
+    durations = np.empty(text.lines, dtype=np.float32)
+    speaker_of_row = np.empty(text.lines, dtype=np.int32)
+    id_hashes = np.empty(text.lines, dtype=np.uint64)
+    number_of_speaker: dict[bytes, int] = {}
+    row = 0
+    for line, columns in text.blocks():
+        wavs.append(columns["wav"])
+        if ids is not None:
+            ids.append(columns["ID"])
+        rows = slice(row, wavs.rows)
+        id_hashes[rows] = _hashes(columns["ID"].as_array())
+        durations[rows] = _durations(path, line, columns["duration"].as_array())
+        speaker_of_row[rows] = _numbers(columns["spk_id"].as_array(), number_of_speaker)
+        row = wavs.rows
+    if row == 0:
         raise ValueError(f"{path} lists no utterances: prepare the data again")
-    for line, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise ValueError(f"{path}, line {line}: {len(row)} fields instead of {len(header)}")
-    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-    durations = _durations(path, columns["duration"])
-    speakers, speaker_of_row = np.unique(np.array(columns["spk_id"]), return_inverse=True)
-    ids = np.array([identifier.encode() for identifier in columns["ID"]])
-    _check_distinct(path, ids)
+    names = sorted(number_of_speaker)  # as bytes of UTF-8, which is the order of their characters
+    rank_of_number = np.empty(len(names), dtype=np.int32)
+    rank_of_number[[number_of_speaker[name] for name in names]] = np.arange(len(names))
+    speaker_of_row = speaker_of_row[:row]
+    np.take(rank_of_number, speaker_of_row, out=speaker_of_row, mode="clip")
+    id_hashes = id_hashes[:row]
+    id_hashes.sort()
+    if (id_hashes[1:] == id_hashes[:-1]).any():
+        _require_distinct_ids(path)
+    del id_hashes
     return Manifest(
         path=path.resolve(),
-        ids=ids,
-        wavs=np.array([wav.encode() for wav in columns["wav"]]),
-        durations_seconds=durations,
-        speaker_of_row=speaker_of_row.astype(np.int32),
-        speakers=tuple(speakers.tolist()),
+        wavs=wavs.column(),
+        durations_seconds=durations[:row],
+        speaker_of_row=speaker_of_row,
+        speakers=tuple(name.decode() for name in names),
+        ids=None if ids is None else ids.column(),
     )
 
 
@@ -102,24 +123,23 @@ def write_manifest(
     partial.replace(path)
 
 
-def _durations(path: Path, texts: tuple[str, ...]) -> NDArray[np.float64]:
-    """Durations as numbers, each of them positive."""
-    durations = np.empty(len(texts))
+def _durations(path: Path, line: int, texts: NDArray[np.bytes_]) -> NDArray[np.float64]:
+    """Durations (n,) as numbers, each of them positive; ``line`` is that of the first."""
     try:
-        durations[:] = texts
+        durations = texts.astype(np.float64)
     except ValueError:
-        for row, text in enumerate(texts):
-            durations[row] = _number(text)
+        durations = np.array([_number(text) for text in texts])
     wrong = np.flatnonzero(~(np.isfinite(durations) & (durations > 0.0)))
     if len(wrong):
         raise ValueError(
-            f"{path}, line {wrong[0] + 2}: the duration is {texts[wrong[0]]!r}, which no usable "
-            f"recording has ({len(wrong)} such lines): remove them or prepare the data again"
+            f"{path}, line {line + wrong[0]}: the duration is {texts[wrong[0]].decode()!r}, which "
+            f"no usable recording has (with {len(wrong) - 1} more such lines nearby): remove them "
+            f"or prepare the data again"
         )
     return durations
 
 
-def _number(text: str) -> float:
+def _number(text: bytes) -> float:
     """The number that a text spells; nan if none."""
     try:
         return float(text)
@@ -127,11 +147,36 @@ def _number(text: str) -> float:
         return float("nan")
 
 
-def _check_distinct(path: Path, ids: NDArray[np.bytes_]) -> None:
-    """Raise if two rows have one ID."""
-    distinct, counts = np.unique(ids, return_counts=True)
-    if len(distinct) < len(ids):
+def _numbers(names: NDArray[np.bytes_], number_of_name: dict[bytes, int]) -> NDArray[np.int32]:
+    """A number (n,) for each name, the same as in earlier calls; new names get the next ones."""
+    # Rows of one speaker mostly stand together: one look-up for each such stretch.
+    begins = np.append(True, names[1:] != names[:-1])
+    distinct, inverse = np.unique(names[begins], return_inverse=True)
+    numbers = np.array(
+        [number_of_name.setdefault(name, len(number_of_name)) for name in distinct.tolist()],
+        dtype=np.int32,
+    )
+    return numbers[inverse][np.cumsum(begins) - 1]
+
+
+def _hashes(texts: NDArray[np.bytes_]) -> NDArray[np.uint64]:
+    """A 64-bit hash (n,) of each text, the same at any width of the array."""
+    width = -(-texts.itemsize // 8)
+    words = texts.astype(f"S{8 * width}").view(np.uint64).reshape(len(texts), width)
+    hashes = np.zeros(len(texts), dtype=np.uint64)
+    for column in range(width):  # words of zeros, which only fill up, add nothing
+        mixed = words[:, column] * np.uint64(0x9E3779B97F4A7C15 * (2 * column + 1) % 2**64)
+        mixed ^= mixed >> np.uint64(32)
+        hashes += mixed * np.uint64(0xD6E8FEB86659FD93)
+    return hashes
+
+
+def _require_distinct_ids(path: Path) -> None:
+    """Raise if two rows have one ID, and not only one hash."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        counts = Counter(row["ID"] for row in csv.DictReader(file))
+    name, count = counts.most_common(1)[0]
+    if count > 1:
         raise ValueError(
-            f"{path}: the ID {distinct[counts.argmax()].decode()} stands in {counts.max()} rows, "
-            f"but an ID names one recording"
+            f"{path}: the ID {name} stands in {count} rows, but an ID names one recording"
         )

@@ -1,12 +1,15 @@
 """Error measures of a verification system, exact, from its scores and the true labels.
 
-Everything rests on ``error_rates``: one sweep of the threshold over all distinct scores. The other
-measures are short readings of that curve, so they never disagree on what a tie or a weight means.
+``error_rates`` is the one truth: a sweep of the threshold over all distinct scores, of which every
+measure is a short reading, so that they never disagree on what a tie or a weight means. A hundred
+million trials need no whole curve: ``rank`` sorts each class once, and ``around_equal_rates`` and
+``around_minimum_cost`` are the short parts of the curve that give the same readings to the bit.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +25,7 @@ class ErrorRates:
     and then +inf: the first accepts every trial (miss 0, false alarm 1), the last rejects every
     trial (miss 1, false alarm 0), and no threshold in between gives other rates. Along the arrays
     misses never fall and false alarms never rise. Equal scores are one step, never an order.
+    A part of the curve has the same form, with some of the thresholds left out.
     """
 
     thresholds: NDArray[np.floating[Any]]  # in the precision of the scores
@@ -43,12 +47,80 @@ class DetectionCost(NamedTuple):
     threshold: float
 
 
+class Ranks(NamedTuple):
+    """The scores of one class, rising (k,), and the mass below each rank (k + 1,).
+
+    Without weights the mass below a rank is the rank itself, and no array is kept for it.
+    """
+
+    scores: NDArray[np.floating[Any]]
+    mass_below_rank: Rates | None = None
+
+    @property
+    def mass(self) -> float:
+        """The mass of the whole class: its number of trials, or the sum of their weights."""
+        return len(self.scores) if self.mass_below_rank is None else self.mass_below_rank[-1]
+
+    def mass_below(
+        self, thresholds: NDArray[Any], side: Literal["left", "right"] = "left"
+    ) -> NDArray[Any]:
+        """The mass (m,) that scores below each threshold (m,), or ("right") at or below it."""
+        ranks = np.searchsorted(self.scores, thresholds, side)
+        return ranks if self.mass_below_rank is None else self.mass_below_rank[ranks]
+
+    def sum(self, values: NDArray[Any]) -> float:
+        """The weighted sum of values (k,), which are in the order of ``scores``."""
+        if self.mass_below_rank is None:
+            return float(np.sum(values))
+        return float(values @ np.diff(self.mass_below_rank))
+
+
+class RankedTrials(NamedTuple):
+    """A list of trials, each class sorted by score: all that any reading of the curve needs."""
+
+    targets: Ranks
+    nontargets: Ranks
+
+    def rates_at(self, thresholds: NDArray[Any]) -> ErrorRates:
+        """The error rates at rising ``thresholds`` (m,), which need not be scores."""
+        misses = self.targets.mass_below(thresholds) / self.targets.mass
+        rejections = self.nontargets.mass_below(thresholds)
+        false_alarms = np.subtract(self.nontargets.mass, rejections, out=rejections)
+        return ErrorRates(thresholds, misses, false_alarms / self.nontargets.mass)
+
+    def thresholds_between(self, lowest: float, highest: float) -> NDArray[Any]:
+        """The distinct scores from ``lowest`` to ``highest``, rising; then +inf if that is highest.
+
+        Both bounds have to be scores, or infinite.
+        """
+        bounds = np.array([lowest, highest], dtype=self.targets.scores.dtype)
+        inside = [bounds[1:]]  # one of the scores anyway, unless it is +inf
+        for scores, _ in self:
+            first = np.searchsorted(scores, bounds[0])
+            inside.append(scores[first : np.searchsorted(scores, bounds[1], "right")])
+        merged = np.concatenate(inside)
+        merged.sort()
+        return merged[np.append(True, merged[1:] != merged[:-1])]
+
+
+def rank(scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None) -> RankedTrials:
+    """Both classes of ``scores`` (n,) sorted; arguments as in ``error_rates``.
+
+    Bare values are sorted, class by class: a fraction of the time and memory of an argsort.
+    """
+    values, labels, masses = _checked(scores, is_target, weights)
+    if masses is not None:
+        return RankedTrials(*(_weighted_ranks(values, masses, c) for c in (labels, ~labels)))
+    return RankedTrials(*(Ranks(_sorted_members(values, labels, c)) for c in (True, False)))
+
+
 def error_rates(
     scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None
 ) -> ErrorRates:
     """Error rates at each distinct value of ``scores`` (n,), and at +inf.
 
-    ``is_target`` (n,) holds booleans or 0 and 1; a trial of weight w counts as w equal trials.
+    ``is_target`` (n,) holds booleans or 0 and 1; a trial of weight w counts as w equal trials, so
+    one of weight 0 is not there.
 
     >>> rates = error_rates([0.1, 0.4, 0.4, 0.9], [False, False, True, True])
     >>> rates.thresholds.tolist()
@@ -56,17 +128,71 @@ def error_rates(
     >>> rates.miss_rates.tolist(), rates.false_alarm_rates.tolist()
     ([0.0, 0.0, 0.5, 1.0], [1.0, 0.5, 0.0, 0.0])
     """
+    trials = rank(scores, is_target, weights)
+    return trials.rates_at(trials.thresholds_between(-math.inf, math.inf))
+
+
+def error_rates_at(
+    scores: ArrayLike, is_target: ArrayLike, threshold: float, weights: ArrayLike | None = None
+) -> tuple[float, float]:
+    """Miss and false alarm rate of accepting from ``threshold`` upwards, such as SimPLE's own -b.
+
+    >>> error_rates_at([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1], threshold=0.5)
+    (0.5, 0.0)
+    """
+    if math.isnan(threshold):
+        raise ValueError("threshold must be a number, not nan")
     values, labels, masses = _checked(scores, is_target, weights)
-    # Sorting bare values, all and per class, takes a fraction of the time and memory of an argsort.
-    ordered = np.append(np.sort(values), values.dtype.type(np.inf))
-    thresholds = ordered[np.append(True, ordered[1:] != ordered[:-1])]
-    del ordered  # among many millions of trials, memory is what runs out first
-    misses, targets = _mass_below(thresholds, values, labels, masses)
-    miss_rates = misses / targets
-    del misses
-    rejections, nontargets = _mass_below(thresholds, values, ~labels, masses)
-    false_alarms = np.subtract(nontargets, rejections, out=rejections)
-    return ErrorRates(thresholds, miss_rates, false_alarms / nontargets)
+    # As an array: a bare number would be rounded to the precision of the scores.
+    is_wrong = (values >= np.array([threshold])) != labels
+    miss, false_alarm = (
+        np.average(is_wrong[members], weights=None if masses is None else masses[members])
+        for members in (labels, ~labels)
+    )
+    return float(miss), float(false_alarm)
+
+
+def around_equal_rates(trials: RankedTrials) -> ErrorRates:
+    """The part of the curve where the rates cross: it has the equal error rate of the whole.
+
+    Rates at the square root of n thresholds tell between which two of them the others matter.
+    """
+    coarse = _coarse_curve(trials)
+    after = int(np.argmax(coarse.miss_rates >= coarse.false_alarm_rates))
+    lowest, highest = coarse.thresholds[after - 1 : after + 1]
+    return trials.rates_at(trials.thresholds_between(lowest, highest))
+
+
+def around_minimum_cost(
+    trials: RankedTrials,
+    target_prior: float = 0.01,
+    miss_cost: float = 1.0,
+    false_alarm_cost: float = 1.0,
+) -> ErrorRates:
+    """The part of the curve that has the lowest detection cost of the whole, at the same threshold.
+
+    Between two thresholds no cost is below that of the misses at the lower one and the false alarms
+    at the higher one; intervals where even that is above a cost already found are left out.
+    """
+    costs_of = (target_prior, miss_cost, false_alarm_cost)
+    coarse = _coarse_curve(trials)
+    best = np.min(detection_cost(coarse, *costs_of))
+    ideal = ErrorRates(coarse.thresholds[:-1], coarse.miss_rates[:-1], coarse.false_alarm_rates[1:])
+    possible = np.flatnonzero(detection_cost(ideal, *costs_of) <= best)
+    lowest, highest = coarse.thresholds[[possible[0], possible[-1] + 1]]
+    return trials.rates_at(trials.thresholds_between(lowest, highest))
+
+
+def at_target_scores(trials: RankedTrials) -> ErrorRates:
+    """The part of the curve at the targets' scores and both ends: it has the hull of the whole.
+
+    From a threshold that no target has, the next higher one misses no more and accepts less.
+    """
+    scores = trials.targets.scores
+    ends = np.array([trials.nontargets.scores[0], np.inf], dtype=scores.dtype)
+    is_new = np.append(True, scores[1:] != scores[:-1])
+    first = ends[: int(ends[0] < scores[0])]
+    return trials.rates_at(np.concatenate([first, scores[is_new], ends[1:]]))
 
 
 def equal_error_rate(rates: ErrorRates) -> EqualErrorRate:
@@ -132,6 +258,17 @@ def minimum_detection_cost(
     return DetectionCost(float(costs[best]), float(rates.thresholds[best]))
 
 
+def bayes_threshold(
+    target_prior: float, miss_cost: float = 1.0, false_alarm_cost: float = 1.0
+) -> float:
+    """The natural-log likelihood ratio from which accepting is the cheaper bet.
+
+    That is ``log(false_alarm_cost * (1 - prior) / (miss_cost * prior))``.
+    """
+    miss_factor, false_alarm_factor = _cost_factors(target_prior, miss_cost, false_alarm_cost)
+    return math.log(false_alarm_factor / miss_factor)
+
+
 def actual_detection_cost(
     scores: ArrayLike,
     is_target: ArrayLike,
@@ -142,16 +279,12 @@ def actual_detection_cost(
 ) -> DetectionCost:
     """The normalised detection cost of ``scores`` (n,) at the Bayes threshold, and that threshold.
 
-    The scores are read as natural-log likelihood ratios, target over non-target: accepting is the
-    cheaper bet from ``log(false_alarm_cost * (1 - prior) / (miss_cost * prior))`` upwards.
+    The scores are read as natural-log likelihood ratios, target over non-target.
     """
     miss_factor, false_alarm_factor = _cost_factors(target_prior, miss_cost, false_alarm_cost)
-    threshold = math.log(false_alarm_factor / miss_factor)
-    rates = error_rates(scores, is_target, weights)
-    costs = detection_cost(rates, target_prior, miss_cost, false_alarm_cost)
-    # As float64: a bare Python float would be rounded to the precision of the scores.
-    at = np.searchsorted(rates.thresholds, np.float64(threshold))
-    return DetectionCost(float(costs[at]), threshold)
+    threshold = bayes_threshold(target_prior, miss_cost, false_alarm_cost)
+    miss, false_alarm = error_rates_at(scores, is_target, threshold, weights)
+    return DetectionCost(miss_factor * miss + false_alarm_factor * false_alarm, threshold)
 
 
 def log_likelihood_ratio_cost(
@@ -162,13 +295,7 @@ def log_likelihood_ratio_cost(
     >>> log_likelihood_ratio_cost([0.0, 0.0, 0.0], [0, 1, 1])
     1.0
     """
-    values, labels, masses = _checked(scores, is_target, weights)
-    bits = np.logaddexp2(0.0, np.where(labels, -1.0, 1.0) * values / math.log(2.0))
-    per_class = [
-        np.average(bits[members], weights=None if masses is None else masses[members])
-        for members in (labels, ~labels)
-    ]
-    return float(sum(per_class) / 2)
+    return _log_likelihood_ratio_cost(rank(scores, is_target, weights))
 
 
 def minimum_log_likelihood_ratio_cost(rates: ErrorRates) -> float:
@@ -207,24 +334,50 @@ def area_under_curve(rates: ErrorRates) -> float:
 
 
 def summary(
-    scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None
+    scores: ArrayLike,
+    is_target: ArrayLike,
+    weights: ArrayLike | None = None,
+    priors: Sequence[float] = (0.01, 0.05),
+    miss_cost: float = 1.0,
+    false_alarm_cost: float = 1.0,
 ) -> dict[str, Any]:
-    """The usual numbers as plain floats and integers, ready for JSON; ``eer`` is in percent.
+    """The usual numbers as plain floats and integers, ready for JSON; EERs are in percent.
+
+    ``min_dcf`` and ``act_dcf`` are keyed by prior ("0.01"). ``act_dcf`` and ``cllr`` read the
+    scores as natural-log likelihood ratios, which they are only after calibration.
 
     >>> summary([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])["eer"]
     25.0
     """
-    rates = error_rates(scores, is_target, weights)
-    equal = equal_error_rate(rates)
-    costs = {str(prior): minimum_detection_cost(rates, prior).cost for prior in (0.01, 0.05)}
+    trials = rank(scores, is_target, weights)
+    equal = equal_error_rate(around_equal_rates(trials))
+    costs_of = {prior_name(prior): (prior, miss_cost, false_alarm_cost) for prior in priors}
+    minimal = {
+        name: minimum_detection_cost(around_minimum_cost(trials, *costs), *costs).cost
+        for name, costs in costs_of.items()
+    }
+    actual = {}
+    for name, costs in costs_of.items():
+        rates = trials.rates_at(np.array([bayes_threshold(*costs)]))
+        actual[name] = float(detection_cost(rates, *costs)[0])
+    targets_part = at_target_scores(trials)
     return {
         "eer": 100.0 * equal.rate,
         "eer_threshold": equal.threshold,
-        "min_dcf": costs["0.01"],
-        "min_dcf_by_prior": costs,
+        "eer_convex_hull": 100.0 * convex_hull_equal_error_rate(targets_part),
+        "min_dcf": minimal,
+        "act_dcf": actual,
+        "cllr": _log_likelihood_ratio_cost(trials),
+        "min_cllr": minimum_log_likelihood_ratio_cost(targets_part),
+        "auc": _area_under_curve(trials),
         "trials": int(np.size(is_target)),
         "targets": int(np.count_nonzero(is_target)),
     }
+
+
+def prior_name(prior: float) -> str:
+    """A prior as it is written in the keys of ``summary``: 0.01 is "0.01"."""
+    return f"{prior:g}"
 
 
 def _checked(
@@ -243,7 +396,8 @@ def _checked(
         raise ValueError("there are no scores; at least one target and one non-target are needed")
     if values.dtype.kind != "f":
         values = values.astype(np.float64)
-    _require(np.isfinite(values), values, "scores must be finite")
+    if not (np.isfinite(values.min()) and np.isfinite(values.max())):  # NaN would be both
+        _require(np.isfinite(values), values, "scores must be finite")
     if labels.dtype != np.bool_:
         _require((labels == 0) | (labels == 1), labels, "is_target must hold booleans, or 0 and 1")
         labels = labels.astype(bool)
@@ -270,20 +424,55 @@ def _require(is_good: NDArray[np.bool_], values: NDArray[Any], rule: str) -> Non
         )
 
 
-def _mass_below(
-    thresholds: NDArray[Any], values: NDArray[Any], members: NDArray[np.bool_], masses: Rates | None
-) -> tuple[NDArray[Any], Any]:
-    """The mass (m,) of the members that score below each threshold (m,), and that of all members.
+def _sorted_members(
+    values: NDArray[Any], labels: NDArray[np.bool_], label: bool, block: int = 2**14
+) -> NDArray[Any]:
+    """The values (n,) that have a label, sorted; in blocks whose indexes stay in the cache."""
+    targets = int(np.count_nonzero(labels))
+    members = np.empty(targets if label else len(values) - targets, dtype=values.dtype)
+    filled = 0
+    for start in range(0, len(values), block):
+        has_label = labels[start : start + block] == label
+        count = int(np.count_nonzero(has_label))
+        # Much faster than values[has_label], which stumbles over every change of label.
+        members[filled : filled + count] = np.compress(has_label, values[start : start + block])
+        filled += count
+    members.sort()
+    return members
 
-    Without weights it is an integer count, so that equal rates come out as equal floats.
-    """
-    values = values[members]
-    if masses is None:
-        values.sort()
-        return np.searchsorted(values, thresholds), len(values)
+
+def _weighted_ranks(
+    values: NDArray[np.floating[Any]], masses: Rates, members: NDArray[np.bool_]
+) -> Ranks:
+    """The ranks of the members of a class, those of weight 0 left out."""
+    members = members & (masses > 0)
+    values, masses = values[members], masses[members]
     order = np.argsort(values)
-    below = np.append(0.0, np.cumsum(masses[members][order]))
-    return below[np.searchsorted(values[order], thresholds)], below[-1]
+    return Ranks(values[order], np.append(0.0, np.cumsum(masses[order])))
+
+
+def _coarse_curve(trials: RankedTrials) -> ErrorRates:
+    """The curve at some multiple of sqrt(n) thresholds, evenly spread over each class."""
+    parts = [scores[:: math.isqrt(len(scores))] for scores, _ in trials]
+    ends = np.array([np.inf], dtype=parts[0].dtype)
+    return trials.rates_at(np.unique(np.concatenate([*parts, ends])))
+
+
+def _log_likelihood_ratio_cost(trials: RankedTrials) -> float:
+    """Cllr in bits: the mean over both classes of the mean surprise in each."""
+    bits = 0.0
+    for ranks, sign in zip(trials, (-1.0, 1.0), strict=True):
+        surprises = np.divide(ranks.scores, sign * math.log(2.0), dtype=np.float64)
+        bits += ranks.sum(np.logaddexp2(0.0, surprises, out=surprises)) / ranks.mass
+    return bits / 2
+
+
+def _area_under_curve(trials: RankedTrials) -> float:
+    """``area_under_curve`` of the whole curve, without the curve."""
+    targets, nontargets = trials
+    doubled = nontargets.mass_below(targets.scores)
+    doubled = doubled + nontargets.mass_below(targets.scores, "right")
+    return targets.sum(doubled) / targets.mass / nontargets.mass / 2
 
 
 def _cost_factors(

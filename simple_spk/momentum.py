@@ -5,6 +5,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from simple_spk.schedule import Stages
+
 
 class MomentumEncoder(nn.Module):
     """A frozen copy of an encoder that follows it: theta_q <- eta theta_q + (1 - eta) theta.
@@ -18,22 +20,18 @@ class MomentumEncoder(nn.Module):
 
     def __init__(self, encoder: nn.Module, momentum: float | dict[int, float] = 0.999) -> None:
         super().__init__()
-        schedule = momentum if isinstance(momentum, dict) else {0: momentum}
-        self.schedule = {int(step): float(value) for step, value in sorted(schedule.items())}
-        values = self.schedule.values()
-        if 0 not in self.schedule or not all(0.0 <= value <= 1.0 for value in values):
+        self.schedule = Stages("momentum", momentum, float)
+        if not all(0.0 <= value <= 1.0 for value in self.schedule.values):
             raise ValueError(
-                f"momentum must be a number in [0, 1], or a mapping from steps (0 among them) to "
-                f"such numbers, not {momentum}"
+                f"momentum must be a number in [0, 1], or a mapping from steps to such numbers, "
+                f"not {momentum}"
             )
-        self.momentum = self.schedule[0]
+        self.momentum = self.schedule(0)
         self.encoder = copy.deepcopy(encoder).requires_grad_(False)
 
     def at_step(self, step: int) -> None:
         """Take the momentum that the schedule names for this training step."""
-        self.momentum = next(
-            self.schedule[start] for start in reversed(self.schedule) if start <= step
-        )
+        self.momentum = self.schedule(step)
 
     @torch.no_grad()
     def update(self, encoder: nn.Module) -> None:

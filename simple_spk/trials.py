@@ -1,18 +1,15 @@
 """Trial lists: which recording is to be compared with which, and whether they share a speaker."""
 
 import codecs
-import gzip
 import hashlib
-import zlib
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+
+from simple_spk.field_table import cut_fields, read_text, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +25,7 @@ class Trials:
     is_target: NDArray[np.bool_] | None = None  # (n,); None if the list has no labels
     path: Path | None = None
     sha256: str | None = None  # of the text, so a list and its .gz have the same
+    git_sha1: str | None = None  # of the text with \n as line ends, as git names a file's content
 
     def __post_init__(self) -> None:
         for name, side in (("enrol", self.enrol), ("test", self.test)):
@@ -77,10 +75,11 @@ def read_trials(path: str | Path) -> Trials:
 
     One trial per line, in one of three formats, recognised from the first line and then required
     of all: ``0|1 enrol test`` (VoxCeleb), ``enrol test target|nontarget`` (Kaldi, WeSpeaker), and
-    ``enrol test`` (no labels). Fields are separated by spaces or tabs.
+    ``enrol test`` (no labels). Fields are separated by spaces or tabs. No trial may stand there
+    twice; its mirror image may, as in the VoxCeleb lists, if it has the same label.
     """
     path = Path(path)
-    text = _read_text(path)
+    text = read_text(path, "trial list")
     content = text.removeprefix(codecs.BOM_UTF8).rstrip()
     if not content:
         raise ValueError(f"{path} is empty; expected one trial per line, such as {_examples()}")
@@ -88,91 +87,120 @@ def read_trials(path: str | Path) -> Trials:
     layout = next((layout for layout in _FORMATS if layout.fits(first.split())), None)
     if layout is None:
         raise ValueError(
-            f"{path}, line 1: found {_shown(first)}; expected a trial, such as {_examples()}"
+            f"{path}, line 1: found {shown(first)}; expected a trial, such as {_examples()}"
         )
-    # A single split is far faster than one per line. Marking the line ends keeps the lines apart:
-    # if all have the same number of fields, and only then, the marks stand at regular distances.
-    lines, stride = content.count(b"\n") + 1, layout.columns + 1
-    fields = content.replace(b"\n", b" \0 ").split()
-    marks = fields[layout.columns :: stride]
-    is_regular = len(fields) == lines * stride - 1 and marks.count(b"\0") == lines - 1
-    labels = [] if layout.label is None else fields[layout.label :: stride]
-    if not is_regular or not set(labels) <= set(layout.labels):
+    table = cut_fields(content, layout.columns)
+    if table is None:
         raise ValueError(_first_misfit(path, content, layout))
-    sides: list[bytes] = [b""] * (2 * lines)
-    sides[0::2] = fields[layout.enrol :: stride]
-    sides[1::2] = fields[layout.test :: stride]
-    index: defaultdict[bytes, int] = defaultdict(lambda: len(index))
-    pairs = np.fromiter(map(index.__getitem__, sides), dtype=np.int32, count=2 * lines)
-    return Trials(
-        ids=[name.decode() for name in index],
-        enrol=pairs[0::2].copy(),
-        test=pairs[1::2].copy(),
-        is_target=None if layout.label is None else np.array(labels) == layout.labels[1],
+    is_target = None
+    if layout.label is not None:
+        is_nontarget, is_target = (table.are(layout.label, label) for label in layout.labels)
+        if not (is_nontarget | is_target).all():
+            raise ValueError(_first_misfit(path, content, layout))
+    ids, sides = table.index(layout.enrol, layout.test)
+    trials = Trials(
+        ids=ids,
+        enrol=sides[:, 0].copy(),
+        test=sides[:, 1].copy(),
+        is_target=is_target,
         path=path,
         sha256=hashlib.sha256(text).hexdigest(),
+        git_sha1=_git_sha1(text),
+    )
+    check_distinct(trials, path)
+    return trials
+
+
+def speakers_of_recordings(trials: Trials) -> NDArray[np.int64]:
+    """A speaker's number (ids,) for every recording of a labelled list.
+
+    The speaker is what stands before the first / of a name (VoxCeleb), or before the first -
+    (Kaldi), if that explains every label of the list. If neither does, recordings that target
+    trials join, directly or through others, have one speaker.
+    """
+    if trials.is_target is None:
+        raise ValueError(f"{trials.path} has no labels, so they cannot tell its speakers")
+    for mark in "/-":
+        prefixes = [name.split(mark, 1)[0] for name in trials.ids]
+        speakers = np.unique(np.array(prefixes), return_inverse=True)[1]
+        if np.array_equal(speakers[trials.enrol] == speakers[trials.test], trials.is_target):
+            return speakers
+    return _connected(
+        len(trials.ids), trials.enrol[trials.is_target], trials.test[trials.is_target]
     )
 
 
-def write_scores(path: str | Path, trials: Trials, scores: ArrayLike) -> None:
-    """A text file of ``enrol test score [target|nontarget]`` lines, in the order of the list.
+def check_distinct(trials: Trials, path: Path) -> None:
+    """Raise if a pair of recordings stands in a list twice, or mirrored with the other label."""
+    first, again = _repetition(pair_numbers(trials.enrol, trials.test, len(trials.ids)))
+    if again:
+        raise ValueError(
+            f"{path}, lines {first + 1} and {again + 1}: found the trial {name_of(trials, first)} "
+            "twice; expected every trial once: remove the repetitions"
+        )
+    if trials.is_target is None:
+        return
+    low, high = np.minimum(trials.enrol, trials.test), np.maximum(trials.enrol, trials.test)
+    unordered = pair_numbers(low, high, len(trials.ids))
+    # A mirrored pair comes twice at most, so any repetition below is one of opposite labels.
+    mirrored = trials.enrol > trials.test
+    opposite = np.where(mirrored, ~trials.is_target, trials.is_target)
+    first, again = _repetition(2 * unordered + opposite)
+    if again:
+        raise ValueError(
+            f"{path}, lines {first + 1} and {again + 1}: found the pair {name_of(trials, first)} "
+            "as target and, the other way round, as non-target; expected one label: correct it"
+        )
 
-    Scores (n,) are written with as many digits as it takes to read back the same numbers; a path
-    that ends in .gz is compressed. The file appears under its name only once it is complete.
+
+def pair_numbers(
+    enrol: NDArray[np.signedinteger], test: NDArray[np.signedinteger], count: int
+) -> NDArray[np.int64]:
+    """One number (n,) for each pair of indexes below ``count``, different for different pairs."""
+    return enrol.astype(np.int64) * count + test
+
+
+def name_of(trials: Trials, index: int) -> str:
+    """A trial's recordings, for a message."""
+    return f"{trials.ids[trials.enrol[index]]} {trials.ids[trials.test[index]]}"
+
+
+def _git_sha1(text: bytes) -> str:
+    """What git calls a file of this text with plain line feeds."""
+    unix_text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
+    digest = hashlib.sha1(b"blob %d\0" % len(unix_text))
+    digest.update(unix_text)
+    return digest.hexdigest()
+
+
+def _repetition(numbers: NDArray[np.int64]) -> tuple[int, int]:
+    """Where the first number that repeats an earlier one stands, after that one; else (0, 0)."""
+    ordered = np.sort(numbers)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(repeated):
+        return 0, 0
+    places = np.flatnonzero(np.isin(numbers, repeated))
+    _, firsts = np.unique(numbers[places], return_index=True)
+    again = int(np.delete(places, firsts)[0])
+    return int(np.argmax(numbers == numbers[again])), again
+
+
+def _connected(count: int, starts: NDArray[np.int32], ends: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The number (count,) of the component that each node of a graph belongs to.
+
+    Every node takes over the smallest label of its neighbours, and then that label's own label,
+    which doubles the reach of each round; so few rounds do.
     """
-    path = Path(path)
-    values = np.asarray(scores)
-    if values.shape != (len(trials),):
-        raise ValueError(
-            f"scores have shape {values.shape}; expected ({len(trials)},), one score per trial"
-        )
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        raise ValueError(
-            f"{len(bad)} of {len(values)} scores are not finite, the first at index {bad[0]}: "
-            f"{values[bad[0]]}; every trial needs a finite score"
-        )
-    digits = 9 if values.dtype == np.float32 else 17
-    enrol = map(trials.ids.__getitem__, trials.enrol.tolist())
-    test = map(trials.ids.__getitem__, trials.test.tolist())
-    labels: Iterable[str] = repeat("")
-    if trials.is_target is not None:
-        labels = (" target" if same else " nontarget" for same in trials.is_target.tolist())
-    partial = path.with_name(path.name + ".partial")
-    open_text = gzip.open if path.suffix == ".gz" else open
-    with open_text(partial, "wt", encoding="utf-8", newline="\n") as file:
-        file.writelines(
-            f"{left} {right} {score:.{digits}g}{label}\n"
-            for left, right, score, label in zip(enrol, test, values.tolist(), labels, strict=False)
-        )
-    partial.replace(path)
-
-
-def _read_text(path: Path) -> bytes:
-    """The bytes of a text file, unpacked if they are gzipped, and known to be UTF-8."""
-    if not path.exists():
-        raise FileNotFoundError(
-            f"trial list {path} does not exist; check the spelling, and that a relative path "
-            f"starts from the current directory, {Path.cwd()}"
-        )
-    text = path.read_bytes()
-    if text.startswith(b"\x1f\x8b"):  # by content, as some lists lose or keep .gz on the way
-        try:
-            text = gzip.decompress(text)
-        except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(f"{path} is a damaged gzip file ({error}); fetch it again") from error
-    try:
-        bad = text.find(b"\0")  # valid UTF-8, but a sign of UTF-16, and our mark of line ends
-        if not text.isascii():
-            text.decode()
-    except UnicodeDecodeError as error:
-        bad = error.start
-    if bad >= 0:
-        line = text.count(b"\n", 0, bad) + 1
-        raise ValueError(
-            f"{path}, line {line}: found the byte {text[bad]:#04x}; expected text in UTF-8"
-        )
-    return text
+    labels = np.arange(count)
+    while True:
+        smaller = np.minimum(labels[starts], labels[ends])
+        joined = labels.copy()
+        for side in (starts, ends):
+            np.minimum.at(joined, labels[side], smaller)
+        joined = joined[joined]
+        if np.array_equal(joined, labels):
+            return np.unique(labels, return_inverse=True)[1]
+        labels = joined
 
 
 def _first_misfit(path: Path, content: bytes, layout: _Format) -> str:
@@ -180,16 +208,10 @@ def _first_misfit(path: Path, content: bytes, layout: _Format) -> str:
     for number, line in enumerate(content.split(b"\n"), start=1):
         if not layout.fits(line.split()):
             return (
-                f"{path}, line {number}: found {_shown(line)}; expected {layout.example!r}, "
+                f"{path}, line {number}: found {shown(line)}; expected {layout.example!r}, "
                 "the format of line 1"
             )
     raise AssertionError("called on a list without a malformed line")
-
-
-def _shown(line: bytes) -> str:
-    """The line as it is shown in a message: quoted, and cut if it is long."""
-    text = line.decode().strip()
-    return repr(text if len(text) <= 200 else text[:200] + "...") if text else "a blank line"
 
 
 def _examples() -> str:

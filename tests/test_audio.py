@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
+import torchaudio.functional
 from numpy.typing import NDArray
 
 from simple_spk.audio import AudioError, duration_seconds, read_crop, read_recording
+from tools.write_m4a import write_m4a
 
 ALMOST_ONE = float(np.nextafter(1.0, 0.0))
 POSITIONS = (0.0, 0.123, 0.5, 0.77, ALMOST_ONE)
@@ -46,6 +49,21 @@ def test_a_crop_is_a_slice_of_the_recording(suffix: str, tmp_path: Path) -> None
         start = int(position * (20000 - 6000 + 1))
         crop = read_crop(path, 6000, position)
         np.testing.assert_allclose(crop, whole[start : start + 6000], rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [16000, 44100])
+def test_a_crop_of_an_m4a_is_a_slice_too(rate: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.m4a"
+    write_m4a(path, sine(1.0, 440.0, rate) + 0.1 * noise(rate), rate)
+    whole = read_recording(path)
+    assert len(whole) >= 16000
+    assert duration_seconds(path) == pytest.approx(1.0, abs=0.001)
+    for position in POSITIONS:
+        start = int(position * (len(whole) - 6000 + 1))
+        assert np.array_equal(read_crop(path, 6000, position), whole[start : start + 6000])
+        start = int(position * len(whole))
+        repeated = np.tile(whole, 3)[start : start + len(whole) + 5000]
+        assert np.array_equal(read_crop(path, len(whole) + 5000, position), repeated)
 
 
 def test_samples_keep_their_values(tmp_path: Path) -> None:
@@ -116,6 +134,16 @@ def test_other_rates_are_resampled(rate: int, tmp_path: Path) -> None:
         assert np.sqrt(2.0) * middle.std() == pytest.approx(0.5, rel=0.01)
 
 
+@pytest.mark.parametrize("rate", [8000, 22050, 44100, 48000])
+def test_a_filter_that_is_used_again_gives_the_same_numbers(rate: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.wav"
+    for seed in range(2):
+        waveform = noise(rate, seed=seed)
+        soundfile.write(path, waveform, rate, subtype="FLOAT")
+        expected = torchaudio.functional.resample(torch.from_numpy(waveform), rate, 16000)
+        assert np.array_equal(read_recording(path), expected.numpy())
+
+
 @pytest.mark.parametrize("rate", [8000, 44100])
 @pytest.mark.parametrize("samples", [3999, 4000, 4001, 15999, 16000, 16001])
 def test_a_crop_of_another_rate_has_the_size_asked_for(
@@ -135,7 +163,7 @@ def test_a_rate_of_the_users_choice(tmp_path: Path) -> None:
 
 
 @Readers
-@pytest.mark.parametrize("suffix", ["wav", "flac", "ogg", "mp3"])
+@pytest.mark.parametrize("suffix", ["wav", "flac", "ogg", "mp3", "m4a", "mkv", "unheard-of"])
 @pytest.mark.parametrize("content", [b"", b"this is not audio\n" * 500], ids=["empty", "text"])
 def test_files_that_are_not_audio(
     read: Callable, content: bytes, suffix: str, tmp_path: Path
@@ -180,6 +208,18 @@ def test_a_truncated_file_is_not_taken_for_a_shorter_one(
         read_crop(path, 16000, ALMOST_ONE)
 
 
+@Readers
+@pytest.mark.parametrize("share", [0.5, 0.95])
+def test_a_truncated_m4a(read: Callable, share: float, tmp_path: Path) -> None:
+    """With its index at the end, not even its duration can be read."""
+    path = tmp_path / "x.m4a"
+    write_m4a(path, noise(32000))
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * content.index(b"moov"))])
+    with pytest.raises(AudioError, match=r"x\.m4a lacks its index"):
+        read(path)
+
+
 def test_a_wav_written_to_a_pipe_is_read_whole(tmp_path: Path) -> None:
     """Programs that cannot go back to write its size leave the largest number there."""
     path = tmp_path / "x.wav"
@@ -214,3 +254,23 @@ def test_samples_that_are_not_numbers(value: float, tmp_path: Path) -> None:
     with pytest.raises(AudioError, match=r"x\.wav"):
         read_crop(path, 7000, 0.5)
     assert np.array_equal(read_crop(path, 4000, 0.0), waveform[:4000])  # what is asked for is fine
+
+
+@pytest.mark.parametrize("speed", [0.9, 1.1])
+@pytest.mark.parametrize("rate", [16000, 8000])
+def test_speed_moves_every_frequency(tmp_path, speed, rate):
+    """A tone played at another speed is a tone of that many times the frequency."""
+    times = np.arange(3 * rate) / rate
+    soundfile.write(tmp_path / "tone.wav", 0.5 * np.sin(2 * np.pi * 1000 * times), rate)
+    crop = read_crop(tmp_path / "tone.wav", 16000, 0.3, 16000, speed)
+    assert len(crop) == 16000
+    spectrum = np.abs(np.fft.rfft(crop * np.hanning(16000)))
+    assert spectrum.argmax() == round(1000 * speed)
+
+
+def test_speed_uses_the_whole_recording(tmp_path):
+    """At double speed, a crop of half the duration reaches from the beginning to the end."""
+    soundfile.write(tmp_path / "x.wav", np.linspace(-0.5, 0.5, 16000), 16000)
+    crop = read_crop(tmp_path / "x.wav", 8000, 0.999, 16000, 2.0)
+    assert len(crop) == 8000
+    assert np.abs(crop[100:-100] - np.linspace(-0.5, 0.5, 8000)[100:-100]).max() < 0.01

@@ -1,5 +1,6 @@
 """Laws of the command simple-spk: commands agree with each other, and mistakes are named."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -7,15 +8,23 @@ import numpy as np
 import pytest
 import soundfile
 
+from simple_spk import __version__
+from simple_spk.calibration import Calibration
 from simple_spk.cli import main
+from simple_spk.commands import evaluate
 from simple_spk.embeddings_file import read_embeddings, write_embeddings
 from simple_spk.extractor import Extractor
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
-from simple_spk.metrics import summary
+from simple_spk.manifest import write_manifest
+from simple_spk.metrics import error_rates_at, summary
 from simple_spk.model_folder import save_model
+from simple_spk.recordings import embed_recordings
 from simple_spk.resnet import ResNet
+from simple_spk.score_files import SCORE_FORMATS
+from simple_spk.score_files import read_scores as read_score_file
 from simple_spk.similarity import GeneralizedInnerProduct
+from simple_spk.trials import read_trials
 
 Capture = pytest.CaptureFixture[str]
 
@@ -59,9 +68,9 @@ def test_embed_writes_what_the_library_returns(
     assert run("embed", "--model", model_folder, audio_folder, "-o", output) == 0
     assert "6 embeddings of dimension 16" in capsys.readouterr().out
     found = read_embeddings(output)
-    assert list(found) == NAMES
+    assert found.ids == NAMES
     expected = Extractor.load(model_folder).embed(recordings)
-    np.testing.assert_allclose(np.stack(list(found.values())), expected, rtol=1e-5)
+    np.testing.assert_allclose(found.matrix, expected, rtol=1e-5)
 
 
 def test_embed_takes_files_and_folders_within_folders(
@@ -73,7 +82,7 @@ def test_embed_takes_files_and_folders_within_folders(
     output = tmp_path / "e.npz"
     sources = (recordings[0], tmp_path / "speakers")
     assert run("embed", "--model", model_folder, *sources, "-o", output) == 0
-    assert list(read_embeddings(output)) == ["a0.wav", "x/1.WAV"]
+    assert read_embeddings(output).ids == ["a0.wav", "x/1.WAV"]
 
 
 def test_verify_says_what_the_library_says(
@@ -98,20 +107,34 @@ def test_embed_then_score_is_evaluate(
     ways = {name: (tmp_path / f"{name}.txt", tmp_path / f"{name}.json") for name in "se"}
     assert run("embed", "--model", model_folder, audio_folder, "-o", embeddings) == 0
     capsys.readouterr()
-    common = ("--trials", trials, "-o")
-    assert (
-        run("score", "--embeddings", embeddings, *common, ways["s"][0], "--json", ways["s"][1]) == 0
-    )
-    said = capsys.readouterr().out
-    where = ("--model", model_folder, "--audio-folder", audio_folder)
-    assert run("evaluate", *where, *common, ways["e"][0], "--json", ways["e"][1]) == 0
-    assert capsys.readouterr().out == said
+    commands = {
+        "s": ("score", "--model", model_folder, "--embeddings", embeddings),
+        "e": ("evaluate", "--model", model_folder, "--audio-folder", audio_folder),
+    }
+    said = {}
+    for name, command in commands.items():
+        outputs = ("-o", ways[name][0], "--json", ways[name][1], "--replicates", 0)
+        assert run(*command, "--trials", trials, *outputs) == 0
+        said[name] = capsys.readouterr().out
+    assert said["s"] == said["e"]
     scores = {name: read_scores(text) for name, (text, _) in ways.items()}
     np.testing.assert_allclose(scores["s"], scores["e"], rtol=1e-4, atol=1e-5)
     expected = summary(scores["e"].astype(np.float32), np.array([same for *_, same in TRIALS]))
-    for _, figures in ways.values():
-        assert json.loads(figures.read_text())["eer"] == pytest.approx(expected["eer"])
-    assert f"15 trials: EER {expected['eer']:.3f} %" in said
+    for _, file in ways.values():
+        figures = json.loads(file.read_text())
+        for key in ("eer", "cllr", "min_cllr", "min_dcf", "act_dcf", "trials", "targets"):
+            assert figures[key] == pytest.approx(expected[key], rel=1e-4), key
+        assert figures["list"] == "trials.txt"
+        assert figures["list_sha256"] == hashlib.sha256(trials.read_bytes()).hexdigest()
+        assert figures["target_share"] == 3 / 15
+        assert figures["model"] == str(model_folder)
+        assert figures["similarity"] == "generalized inner product, b_theta 0.3"
+        assert figures["software"] == f"simple_spk {__version__}"
+        own = figures["own_threshold"]
+        assert own["threshold"] == 0.5  # minus the bias of the model
+        rates = error_rates_at(scores["e"], np.array([same for *_, same in TRIALS]), 0.5)
+        assert (own["miss_rate"], own["false_alarm_rate"]) == rates
+    assert f"{expected['eer']:.3f} %" in said["s"]
 
 
 def test_evaluate_finds_recordings_by_manifest_too(
@@ -132,7 +155,8 @@ def test_score_with_the_similarity_asked_for(
 ) -> None:
     embeddings = tmp_path / "e.npz"
     assert run("embed", "--model", model_folder, audio_folder, "-o", embeddings) == 0
-    vectors = read_embeddings(embeddings)
+    found = read_embeddings(embeddings)
+    vectors = dict(zip(found.ids, found.matrix, strict=True))
     products = np.array([vectors[x] @ vectors[y] for x, y, _ in TRIALS])
     lengths = [np.linalg.norm(vectors[x]) * np.linalg.norm(vectors[y]) for x, y, _ in TRIALS]
     expected = {
@@ -178,9 +202,146 @@ def test_a_list_without_labels_gives_scores_and_no_error_rates(
         assert run(command, *sources, *output) == 0
         said = capsys.readouterr().out
         assert "EER" not in said
-        assert "15 trials" in said, command
+        assert "none, so no error rates" in said, command
         assert len(read_scores(scores)) == 15
-        assert json.loads(figures.read_text()) == {"trials": 15}
+        found = json.loads(figures.read_text())
+        assert (found["list"], found["trials"]) == ("unlabelled.txt", 15)
+        assert "eer" not in found
+
+
+def test_several_lists_are_scored_from_one_extraction(
+    model_folder: Path,
+    audio_folder: Path,
+    trials: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("".join(trials.read_text().splitlines(keepends=True)[:7]))
+    embedded = []
+
+    def spy(paths: list[Path], *arguments: object, **options: object) -> np.ndarray:
+        embedded.extend(paths)
+        return embed_recordings(paths, *arguments, **options)
+
+    monkeypatch.setattr(evaluate, "embed_recordings", spy)
+    command = ("evaluate", "--model", model_folder, "--audio-folder", audio_folder)
+    lists = ("--trials", trials, short)
+    kept = tmp_path / "kept.npz"
+    outputs = ("-o", tmp_path / "scores", "--json", "--save-embeddings", kept)
+    assert run(*command, *lists, *outputs) == 0
+    assert sorted(path.name for path in embedded) == NAMES
+    figures = json.loads(capsys.readouterr().out)
+    assert [one["list"] for one in figures] == ["trials.txt", "short.txt"]
+    assert [one["trials"] for one in figures] == [15, 7]
+    low, high = figures[0]["intervals"]["eer"]
+    assert low <= figures[0]["eer"] <= high
+    scores = read_scores(tmp_path / "scores" / "trials.txt")
+    assert len((tmp_path / "scores" / "short.txt").read_text().splitlines()) == 7
+
+    # What is kept is used again, what is missing from it is added, and another model is refused.
+    found = read_embeddings(kept)
+    write_embeddings(kept, found.ids[:4], found.matrix[:4], found.origin)
+    embedded.clear()
+    assert run(*command, *lists, *outputs) == 0
+    assert sorted(path.name for path in embedded) == sorted(set(NAMES) - set(found.ids[:4]))
+    np.testing.assert_allclose(read_scores(tmp_path / "scores" / "trials.txt"), scores, rtol=1e-4)
+    assert sorted(read_embeddings(kept).ids) == NAMES
+    (model_folder / "note.txt").write_text("changed")
+    fails_naming(capsys, "kept.npz", *command, *lists, *outputs)
+    fails_naming(capsys, "e.ark", *command, *lists, "--save-embeddings", tmp_path / "e.ark")
+
+
+def test_templates_are_means_of_the_recordings_enrolled(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(len(NAMES), 8)).astype(np.float32)
+    write_embeddings(tmp_path / "e.npz", NAMES, vectors)
+    (tmp_path / "spk2utt").write_text("A a0.wav a1.wav\nB b0.wav\n")
+    (tmp_path / "models.txt").write_text("1 A c0.wav\n0 B c0.wav\n0 A b1.wav\n")
+    table = dict(zip(NAMES, vectors, strict=True))
+    unit = {name: vector / np.linalg.norm(vector) for name, vector in table.items()}
+    means = {
+        "mean": (table["a0.wav"] + table["a1.wav"]) / 2,
+        "normalized": (unit["a0.wav"] + unit["a1.wav"]) / 2,
+    }
+    for template, mean in means.items():
+        sources = ("--trials", tmp_path / "models.txt", "--embeddings", tmp_path / "e.npz")
+        how = ("--enrolments", tmp_path / "spk2utt", "--template", template)
+        output = tmp_path / "s.txt"
+        assert run("score", *sources, *how, "--similarity", "cosine", "-o", output) == 0
+        pairs = [(mean, "c0.wav"), (table["b0.wav"], "c0.wav"), (mean, "b1.wav")]
+        expected = [model @ unit[name] / np.linalg.norm(model) for model, name in pairs]
+        written = [float(line.split()[2]) for line in output.read_text().splitlines()]
+        np.testing.assert_allclose(written, expected, rtol=1e-5)
+
+
+def test_scores_are_normalised_by_the_cohort_and_calibrated(trials: Path, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(len(NAMES), 8)).astype(np.float32)
+    others = generator.normal(size=(12, 8)).astype(np.float32)
+    write_embeddings(tmp_path / "e.npz", NAMES, vectors)
+    write_embeddings(tmp_path / "c.npz", [f"c{n}" for n in range(12)], others)
+    (tmp_path / "utt2spk").write_text("".join(f"c{n} s{n // 2}\n" for n in range(12)))
+    calibration = Calibration(2.0, -1.0, {"least_log_duration": 0.5}, 0.01, "x", 10, 5)
+    calibration.save(tmp_path / "calibration.json")
+    seconds = 1.0 + np.arange(len(NAMES))
+    manifest = tmp_path / "m.csv"
+    write_manifest(manifest, NAMES, NAMES, seconds.tolist(), [name[0] for name in NAMES])
+    members = (others[0::2] + others[1::2]) / 2
+    cohort = ("--cohort", tmp_path / "c.npz", "--cohort-speakers", tmp_path / "utt2spk")
+    sources = ("--trials", trials, "--embeddings", tmp_path / "e.npz", "--similarity", "cosine")
+    output = tmp_path / "s.txt"
+    how = (*cohort, "--top-n", 4, "--calibration", tmp_path / "calibration.json")
+    assert run("score", *sources, *how, "--manifest", manifest, "-o", output) == 0
+
+    def cosine(x: np.ndarray, y: np.ndarray) -> float:
+        return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+
+    expected = []
+    for x, y, _ in TRIALS:
+        sides = [NAMES.index(x), NAMES.index(y)]
+        score, parts = cosine(*vectors[sides]), []
+        for side in sides:
+            top = sorted(cosine(vectors[side], member) for member in members)[-4:]
+            parts.append((score - np.mean(top)) / np.std(top))
+        expected.append(2.0 * np.mean(parts) - 1.0 + 0.5 * np.log(seconds[sides].min()))
+    np.testing.assert_allclose(read_scores(output), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_scores_are_written_in_the_format_asked_for(trials: Path, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(len(NAMES), 8)).astype(np.float32)
+    write_embeddings(tmp_path / "e.safetensors", NAMES, vectors)
+    sources = ("--trials", trials, "--embeddings", tmp_path / "e.safetensors")
+    found = {}
+    for layout in SCORE_FORMATS:
+        output = tmp_path / f"{layout}.txt"
+        assert run("score", *sources, "-o", output, "--format", layout) == 0
+        found[layout] = read_score_file(output, read_trials(trials))[1].tolist()
+    assert found["wespeaker"] == found["voxceleb"] == found["voxsrc"]
+    assert (tmp_path / "voxceleb.txt").read_text().startswith("1 a0.wav a1.wav ")
+
+
+def test_reports_are_drawn_where_asked(
+    trials: Path, unlabelled: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    vectors = np.random.default_rng(0).normal(size=(len(NAMES), 8)).astype(np.float32)
+    write_embeddings(tmp_path / "e.npz", NAMES, vectors)
+    genders = "".join(f"{name},{'m' if name < 'b' else 'f'}\n" for name in NAMES)
+    (tmp_path / "meta.csv").write_text(f"ID,gender\n{genders}")
+    page, plot = tmp_path / "report.html", tmp_path / "det.png"
+    metadata = ("--metadata", tmp_path / "meta.csv")
+    figures = ("--report", page, "--det", plot, "--replicates", 50, *metadata)
+    sources = ("score", "--embeddings", tmp_path / "e.npz", "--trials")
+    assert run(*sources, trials, *figures) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "trials.txt" in text
+    assert "f-f" in text
+    assert run(*sources, trials, *metadata, "--json", tmp_path / "f.json") == 0
+    found = json.loads((tmp_path / "f.json").read_text())["breakdown"]["columns"][0]
+    conditions = {one["label"]: one["trials"] for one in found["conditions"]}
+    assert conditions == {"m-m": 1, "f-f": 6, "cross": 8}
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    fails_naming(capsys, "without labels", *sources, unlabelled, *figures)
 
 
 # ---- what they do with mistakes -----------------------------------------------------------------
@@ -247,6 +408,10 @@ def test_bad_trial_lists_are_named(
     fails_naming(capsys, "nothing.txt", *where, tmp_path / "nothing.txt")
     trials.write_text("1 a0.wav a1.wav\n1 a0.wav\n")
     fails_naming(capsys, "trials.txt, line 2", *where, trials)
+    trials.write_text("1 a0.wav a1.wav\n0 b0.wav a1.wav\n1 a0.wav a1.wav\n")
+    fails_naming(capsys, "trials.txt, lines 1 and 3", *where, trials)
+    trials.write_text("1 a0.wav a1.wav\n1 b0.wav b1.wav\n")
+    fails_naming(capsys, "2 targets and 0 non-targets", *where, trials)
     trials.write_text("1 a0.wav other.wav\n")
     fails_naming(capsys, "other.wav", *where, trials)
     trials.write_text("1 a0.wav a1.wav\n")

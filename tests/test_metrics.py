@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from simple_spk import metrics
 
@@ -46,6 +47,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 Point = tuple[Fraction, Fraction]  # miss rate, false alarm rate
+Costs = tuple[float, float, float]  # target prior, cost of a miss, cost of a false alarm
 
 
 def reference_points(scores: list[float], is_target: list[bool]) -> dict[float, Point]:
@@ -317,13 +319,85 @@ def test_summary_is_plain_json() -> None:
     assert json.loads(json.dumps(result, allow_nan=False)) == {
         "eer": 25.0,
         "eer_threshold": 0.5,
-        "min_dcf": 0.5,
-        "min_dcf_by_prior": {"0.01": 0.5, "0.05": 0.5},
+        "eer_convex_hull": 25.0,
+        "min_dcf": {"0.01": 0.5, "0.05": 0.5},
+        "act_dcf": {"0.01": 1.0, "0.05": 1.0},
+        "cllr": metrics.log_likelihood_ratio_cost(scores, is_target),
+        "min_cllr": metrics.minimum_log_likelihood_ratio_cost(
+            metrics.error_rates(scores, is_target)
+        ),
+        "auc": 0.875,
         "trials": 4,
         "targets": 2,
     }
-    weighted = metrics.summary(scores, is_target, weights=[1, 0, 1, 1])
-    assert (weighted["eer"], weighted["trials"]) == (0.0, 4)
+    weighted = metrics.summary(scores, is_target, weights=[1, 0, 1, 1], priors=[0.5, 1e-6])
+    assert (weighted["eer"], weighted["trials"], list(weighted["min_dcf"])) == (
+        *(0.0, 4),
+        ["0.5", "1e-06"],
+    )
+
+
+def assert_parts_read_like_the_whole(
+    scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None, costs: Costs
+) -> None:
+    """Every reading of a part, and every entry of the summary, is that of the whole curve."""
+    whole = metrics.error_rates(scores, is_target, weights)
+    trials = metrics.rank(scores, is_target, weights)
+    equal = metrics.equal_error_rate(whole)
+    assert metrics.equal_error_rate(metrics.around_equal_rates(trials)) == equal
+    lowest = metrics.minimum_detection_cost(whole, *costs)
+    part = metrics.around_minimum_cost(trials, *costs)
+    assert metrics.minimum_detection_cost(part, *costs) == lowest
+    threshold = metrics.bayes_threshold(*costs)
+    at = np.searchsorted(whole.thresholds, np.float64(threshold))
+    rates = whole.miss_rates[at], whole.false_alarm_rates[at]
+    close = pytest.approx(rates, abs=1e-12)
+    assert metrics.error_rates_at(scores, is_target, threshold, weights) == close
+    prior, *cost_pair = costs
+    name = metrics.prior_name(prior)
+    summary = metrics.summary(scores, is_target, weights, [prior], *cost_pair)
+    assert (summary["eer"], summary["eer_threshold"]) == (100 * equal.rate, equal.threshold)
+    assert summary["min_dcf"] == {name: lowest.cost}
+    assert summary["act_dcf"] == {name: metrics.detection_cost(whole, *costs)[at]}
+    hull = metrics.convex_hull_equal_error_rate(whole)
+    assert summary["eer_convex_hull"] == pytest.approx(100 * hull, abs=1e-9)
+    lowest_bits = metrics.minimum_log_likelihood_ratio_cost(whole)
+    assert summary["min_cllr"] == pytest.approx(lowest_bits, abs=1e-9)
+    assert summary["cllr"] == metrics.log_likelihood_ratio_cost(scores, is_target, weights)
+    assert summary["auc"] == pytest.approx(metrics.area_under_curve(whole), abs=1e-9)
+
+
+@settings(laws, max_examples=1000)
+@given(cases(), st.booleans(), st.sampled_from([0.001, 0.01, 0.3, 0.5, 0.9]), st.integers(1, 9))
+def test_the_parts_of_the_curve_that_matter_read_like_the_whole(
+    case: Case, weighted: bool, prior: float, miss_cost: int
+) -> None:
+    weights = [float(weight) for weight in case.weights] if weighted else None
+    costs = (prior, float(miss_cost), 2.0)
+    assert_parts_read_like_the_whole(case.scores, case.is_target, weights, costs)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_of_longer_curves_read_like_the_whole(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count = int(random.integers(100, 20_000))
+    targets = int(random.choice([1, 3, count // 100 + 1, count // 2, count - 1]))
+    is_target = random.permutation(count) < targets
+    scores = random.normal(size=count) + random.choice([-1.0, 0.0, 1.0, 4.0]) * is_target
+    scores = np.round(scores, int(random.integers(0, 9))).astype(random.choice(["f4", "f8"]))
+    weights = random.choice([0.0, 0.1, 1.0, 7.3], size=count) if seed % 3 == 0 else None
+    if weights is not None:
+        weights[is_target.argmax()] = weights[is_target.argmin()] = 1.0  # no class is empty
+    costs = (float(random.uniform(0.001, 0.999)), float(random.uniform(0.1, 10.0)), 1.0)
+    assert_parts_read_like_the_whole(scores, is_target, weights, costs)
+
+
+def test_the_parts_are_short() -> None:
+    random = np.random.default_rng(0)
+    is_target = np.arange(300_000) % 3 == 0
+    trials = metrics.rank(random.normal(size=len(is_target)) + 3.0 * is_target, is_target)
+    assert len(metrics.around_equal_rates(trials).thresholds) < 0.01 * len(is_target)
+    assert len(metrics.around_minimum_cost(trials).thresholds) < 0.1 * len(is_target)
 
 
 @pytest.mark.parametrize(
@@ -353,5 +427,7 @@ def test_unusable_settings_are_refused() -> None:
             metrics.detection_cost(rates, prior)
     with pytest.raises(ValueError, match="false_alarm_cost must be positive"):
         metrics.detection_cost(rates, 0.5, false_alarm_cost=0.0)
+    with pytest.raises(ValueError, match="threshold must be a number"):
+        metrics.error_rates_at([0.0, 1.0], [0, 1], math.nan)
     with pytest.raises(ValueError, match=r"in \[0, 1\], not 1.5"):
         metrics.true_positive_rate_at(rates, 1.5)

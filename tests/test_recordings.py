@@ -1,15 +1,17 @@
 """Laws of embedding whole recordings: order, batches and padding do not show in the answer."""
 
+import threading
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from torch import Tensor
 
-from simple_spk.audio import read_recording
-from simple_spk.recordings import embed_recordings, length_batches
+from simple_spk.audio import AudioError, read_recording
+from simple_spk.recordings import ask_all, embed_recordings, length_batches, recording_seconds
 
 
 def describe(waveforms: Tensor, lengths: Tensor) -> Tensor:
@@ -29,6 +31,47 @@ def test_the_order_is_kept_and_batches_do_not_matter(
         waveform = torch.from_numpy(read_recording(path))
         alone = describe(waveform[None], torch.tensor([len(waveform)]))[0]
         np.testing.assert_allclose(row, alone, rtol=1e-5)
+
+
+def test_durations_that_are_given_are_believed_and_change_nothing(recordings: list[Path]) -> None:
+    found = embed_recordings(recordings, describe, batch_seconds=1.5, progress=False)
+    order = []
+
+    def noting(waveforms: Tensor, lengths: Tensor) -> Tensor:
+        order.extend(lengths.tolist())
+        return describe(waveforms, lengths)
+
+    wrong = np.array([1.0, 6.0, 2.0, 5.0, 3.0, 4.0])
+    options = {"batch_seconds": 0.1, "progress": False, "durations_seconds": wrong}
+    again = embed_recordings(recordings, noting, **options)
+    np.testing.assert_allclose(again, found, rtol=1e-5)
+    assert order == found[np.argsort(-wrong), 0].tolist()  # longest first, by what was said
+
+
+def test_a_recording_too_short_is_named_whatever_its_duration_is_said_to_be(
+    recordings: list[Path], tmp_path: Path
+) -> None:
+    short = tmp_path / "short.wav"
+    soundfile.write(short, np.zeros(399, dtype=np.float32), 16000)
+    for durations in (None, np.array([1.0, 1.0])):
+        with pytest.raises(AudioError, match=r"short\.wav lasts 24\.9 ms"):
+            embed_recordings(
+                [recordings[0], short], describe, progress=False, durations_seconds=durations
+            )
+    soundfile.write(short, np.zeros(400, dtype=np.float32), 16000)
+    assert len(embed_recordings([short], describe, progress=False)) == 1
+
+
+def test_files_are_asked_together_and_answer_in_order(recordings: list[Path]) -> None:
+    everyone = threading.Barrier(len(recordings))  # nobody answers before all are asked
+
+    def name(path: Path) -> str:
+        everyone.wait(timeout=60)
+        return path.name
+
+    assert ask_all(name, recordings, "names") == [path.name for path in recordings]
+    seconds = recording_seconds(recordings)
+    assert seconds.tolist() == [soundfile.info(path).duration for path in recordings]
 
 
 def test_readers_in_other_processes_change_nothing(recordings: list[Path]) -> None:

@@ -233,3 +233,64 @@ def test_speakers_that_processes_cannot_share_raise(
     as_process(0, 4)
     with pytest.raises(ValueError, match=r"6 must be a multiple .* 4"):
         make(6, 3)
+
+
+def test_many_speakers_are_drawn_like_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The draw that does not look at all speakers has the distribution of the one that does."""
+    monkeypatch.setattr("simple_spk.sampler.FEW_SPEAKERS", 0)
+    test_several_speakers_are_drawn_one_by_one_by_weight()
+    for batch in make(7, 1):  # all that there are
+        assert len(rows_by_speaker(batch)) == 7
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+def test_each_speed_is_another_speaker(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simple_spk.sampler.FEW_SPEAKERS", few)
+    speeds = [1.0, 0.9, 1.1]
+    voices: Counter[tuple[int, float]] = Counter()
+    for batch in make(4, 2, speeds=speeds, batches_per_epoch=2000, count_exponent=0.0):
+        assert len({crop.label for crop in batch}) == 4
+        for crop in batch:
+            speaker = int(SPEAKER_OF_ROW[crop.row])
+            assert crop.label == speaker + len(COUNTS) * speeds.index(crop.speed)
+            voices[speaker, crop.speed] += 1
+    assert len(voices) == 7 * 3  # one speaker has too few recordings
+    assert min(voices.values()) > 0.8 * max(voices.values())
+
+
+def test_without_other_speeds_the_label_is_the_speaker() -> None:
+    for batch in make():
+        assert all(crop.label == SPEAKER_OF_ROW[crop.row] and crop.speed == 1.0 for crop in batch)
+
+
+def test_stages_begin_at_their_epochs() -> None:
+    sampler = make(
+        crop_seconds={1: [1.0, 2.0], 3: [5.0, 6.0]},
+        speeds={1: [1.0, 0.9], 3: [1.0]},
+        sample_rate=10,
+    )
+    for epoch, lengths, speeds in (
+        (1, (10, 20), {1.0, 0.9}),
+        (2, (10, 20), {1.0, 0.9}),
+        (3, (50, 60), {1.0}),
+    ):
+        sampler.set_epoch(epoch)
+        crops = [crop for batch in sampler for crop in batch]
+        assert all(lengths[0] <= crop.samples <= lengths[1] for crop in crops)
+        assert {crop.speed for crop in crops} == speeds
+
+
+def test_every_crop_has_a_seed_of_its_own() -> None:
+    seeds = [crop.seed for batch in make() for crop in batch]
+    assert len(set(seeds)) == len(seeds)
+
+
+@pytest.mark.parametrize("speeds", [[], [0.9], [1.0, 1.0], [1.0, 3.0], {2: [1.0]}])
+def test_impossible_speeds_raise(speeds: object) -> None:
+    with pytest.raises(ValueError, match="speeds must"):
+        make(speeds=speeds)
+
+
+def test_speakers_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    make(minimum_recordings=4)
+    assert "3 of 8 speakers have fewer than 4 recordings" in caplog.text

@@ -43,7 +43,20 @@ def corpus(tmp_path_factory):
     make_toy_corpus(
         folder, train_speakers=6, valid_speakers=2, test_speakers=3, recordings_per_speaker=4
     )
+    write_sounds(folder)
     return folder
+
+
+def write_sounds(folder):
+    """Noises of the kinds of MUSAN and a room, for the recipes that augment."""
+    from simple_spk.manifest import write_manifest
+
+    for kind in ("noise", "music", "speech", "room"):
+        samples = np.random.default_rng(len(kind)).normal(0, 0.1, 8000)
+        soundfile.write(folder / f"{kind}.wav", samples * np.exp(-np.arange(8000) / 2000), 16000)
+    kinds = ["noise", "music", "speech"]
+    write_manifest(folder / "musan.csv", kinds, [f"{k}.wav" for k in kinds], [0.5] * 3, kinds)
+    write_manifest(folder / "rooms.csv", ["room"], ["room.wav"], [0.5], ["room"])
 
 
 def command(corpus, output, *options, yaml=ROOT / "hparams/mini.yaml"):
@@ -163,6 +176,51 @@ def test_a_killed_run_ends_bit_equal_to_an_unbroken_one(corpus, unbroken, tmp_pa
     assert_equal_weights(output, unbroken)
     metrics = [json.loads((o / "metrics.json").read_text()) for o in (output, unbroken)]
     assert metrics[0] == metrics[1]
+
+
+@pytest.fixture(scope="module")
+def modern_yaml(tmp_path_factory):
+    """The modern recipe with its stage of large crops from epoch 3 on, and a mean of two epochs."""
+    text = (ROOT / "hparams/simple_resnet34_modern.yaml").read_text()
+    for old, new in (
+        ("1: [2.0, 4.0]", "1: [0.4, 0.6]"),
+        ("141: [6.0, 8.0]", "3: [0.9, 1.0]"),
+        ("141: [1.0]", "3: [1.0]"),
+        ("epochs_to_average: 10", "epochs_to_average: 2"),
+    ):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path = tmp_path_factory.mktemp("yaml") / "modern.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_mean_of_the_last_epochs_is_what_is_tested_and_kept(corpus, modern_yaml, tmp_path):
+    """Stages, augmentation and averaging together, and the same again when taken up half way."""
+
+    def arguments(output, *options):
+        given = command(corpus, output, "--batches_per_epoch=2", *options, yaml=modern_yaml)
+        return [option for option in given if not option.startswith("--crop_seconds")]
+
+    whole = tmp_path / "whole"
+    finished = run(arguments(whole, "--number_of_epochs=4"))
+    assert finished.returncode == 0, finished.stderr
+    assert "mean of those of the last 2 epochs" in finished.stderr + finished.stdout
+    encoders = [
+        torch.load(path / "encoder.ckpt", weights_only=True)
+        for path in (whole / "checkpoints").glob("CKPT*")
+    ]
+    assert len(encoders) == 2, "as many checkpoints as are averaged, and no more"
+    for name, value in weights(whole).items():
+        if name.startswith("encoder.") and value.is_floating_point():
+            mean = sum(encoder[name.removeprefix("encoder.")] for encoder in encoders) / 2
+            torch.testing.assert_close(value, mean)
+
+    stopped = tmp_path / "stopped"
+    assert run(arguments(stopped, "--number_of_epochs=2", "--workers=1")).returncode == 0
+    finished = run(arguments(stopped, "--number_of_epochs=4"))
+    assert finished.returncode == 0, finished.stderr
+    assert_equal_weights(whole, stopped)
 
 
 def test_other_settings_do_not_go_on_with_an_old_run(corpus, unbroken):
@@ -288,11 +346,12 @@ def test_bad_recordings_are_named(corpus, tmp_path, fault):
 
 
 @pytest.mark.parametrize("yaml", YAML_FILES, ids=lambda path: path.stem)
-def test_every_yaml_runs(corpus, tmp_path, yaml):
-    finished = run(
-        command(
-            corpus, tmp_path / yaml.stem, "--number_of_epochs=1", "--batches_per_epoch=2", yaml=yaml
-        )
-    )
+def test_every_yaml_runs(corpus, unbroken, tmp_path, yaml):
+    options = ["--number_of_epochs=1", "--batches_per_epoch=2"]
+    arguments = command(corpus, tmp_path / yaml.stem, *options, yaml=yaml)
+    if "\npretrained:" in yaml.read_text():  # sizes are those of the model that it starts from
+        arguments = [text for text in arguments if not text.startswith(("--width", "--encoder"))]
+        arguments.append(f"--pretrained={unbroken / 'model'}")
+    finished = run(arguments)
     assert finished.returncode == 0, finished.stderr
     assert (tmp_path / yaml.stem / "metrics.json").is_file()

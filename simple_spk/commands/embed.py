@@ -1,13 +1,12 @@
-"""Embeddings of audio files, or of all audio files below folders, as one .npz file."""
+"""Embeddings of audio files, or of all audio files below folders, as one file."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from simple_spk.audio import AUDIO_SUFFIXES
 from simple_spk.commands.options import add_model, add_workers
 from simple_spk.embeddings_file import write_embeddings
 from simple_spk.extractor import Extractor
-
-AUDIO_SUFFIXES = {".wav", ".flac", ".ogg", ".opus", ".mp3"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -15,7 +14,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
     add_workers(parser)
     parser.add_argument("audio", nargs="+", help="audio files, or folders of them")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the .npz to write")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        help="to write: .npz, .safetensors, or .ark (with an .scp)",
+    )
 
 
 def run(options: Namespace) -> None:

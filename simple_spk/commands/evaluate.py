@@ -1,12 +1,29 @@
-"""Error rates of a model on a trial list, straight from the audio files."""
+"""Error rates of a model on trial lists, straight from the audio files."""
 
+import hashlib
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
-from simple_spk.commands.options import add_json, add_model, add_trials, add_workers
+import numpy as np
+
+from simple_spk.commands.options import (
+    add_figures,
+    add_model,
+    add_scoring,
+    add_trials,
+    add_workers,
+)
 from simple_spk.commands.report import report
-from simple_spk.evaluation import VerificationEvaluation
+from simple_spk.commands.scored_lists import score_lists
+from simple_spk.embeddings_file import Embeddings, read_embeddings, write_embeddings
+from simple_spk.evaluation import Located, locate
 from simple_spk.extractor import Extractor
+from simple_spk.recordings import embed_recordings, recording_seconds
+from simple_spk.templates import read_enrolments, recordings_needed
+from simple_spk.trials import read_trials
+
+RECORDINGS_BETWEEN_SAVES = 8192
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -17,21 +34,77 @@ def add_arguments(parser: ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--audio-folder", type=Path, help="the list names paths below this folder")
     where.add_argument("--manifest", type=Path, help="the list names IDs of this manifest")
-    parser.add_argument("-o", "--output", type=Path, help="score file to write")
-    add_json(parser)
+    parser.add_argument(
+        "--save-embeddings",
+        type=Path,
+        metavar="FILE",
+        help=".npz or .safetensors to keep the embeddings in; those of this model that are already "
+        "there are not computed again, so that an interrupted run goes on",
+    )
+    add_scoring(parser)
+    add_figures(parser, always_intervals=True)
 
 
 def run(options: Namespace) -> None:
-    """Embed, score and report."""
-    evaluation = VerificationEvaluation(
-        options.trials,
-        manifest=options.manifest,
-        audio_folder=options.audio_folder,
-        workers=options.workers,
-    )
+    """Embed what all lists need once, score and report."""
+    lists = [read_trials(path) for path in options.trials]
+    enrolments = None if options.enrolments is None else read_enrolments(options.enrolments)
+    names = recordings_needed(lists, enrolments)
+    places = locate(names, options.manifest, options.audio_folder)
     extractor = Extractor.load(options.model, options.device)
-    evaluation.sample_rate = extractor.sample_rate
-    metrics = evaluation(
-        extractor.embed_waveforms, extractor.model.similarity, scores_file=options.output
+    embeddings = _embed(extractor, names, places, options)
+    model = extractor.model
+    seconds = None
+    if options.calibration is not None:  # it may look at durations
+        durations = places.durations_seconds
+        if durations is None:
+            durations = recording_seconds(places.paths)
+        seconds = dict(zip(names, durations.tolist(), strict=True))
+    results = score_lists(
+        lists, embeddings, enrolments, model.similarity, model.threshold, seconds, options
     )
-    report(metrics, options.json)
+    report(results, options)
+
+
+def _embed(
+    extractor: Extractor, names: Sequence[str], places: Located, options: Namespace
+) -> Embeddings:
+    """The embeddings of recordings: those kept from before, and the others, kept from now on."""
+    file = options.save_embeddings
+    if file is not None and file.suffix in (".ark", ".scp"):
+        raise ValueError(f"{file} could not say which model it is of: name an .npz or .safetensors")
+    origin = _fingerprint(options.model) if file is not None else None
+    kept = Embeddings([], np.empty((0, 0), dtype=np.float32))
+    if file is not None and file.exists():
+        kept = read_embeddings(file)
+        if kept.origin != origin:
+            raise ValueError(
+                f"{file} holds embeddings that were not made by {options.model} as it is now: "
+                "remove it, or name another file"
+            )
+    absent = set(kept.missing(names))
+    rows = np.flatnonzero([name in absent for name in names])
+    between_saves = len(rows) if file is None else RECORDINGS_BETWEEN_SAVES
+    for start in range(0, len(rows), between_saves or 1):
+        some = rows[start : start + between_saves]
+        seconds = places.durations_seconds
+        made = embed_recordings(
+            [places.paths[row] for row in some],
+            extractor.embed_waveforms,
+            extractor.sample_rate,
+            workers=options.workers,
+            durations_seconds=None if seconds is None else seconds[some],
+        )
+        matrix = np.concatenate([kept.matrix, made]) if len(kept) else made
+        kept = Embeddings([*kept.ids, *(names[row] for row in some)], matrix, file, origin)
+        if file is not None:
+            write_embeddings(file, kept.ids, kept.matrix, origin)
+    return kept
+
+
+def _fingerprint(model_folder: Path) -> str:
+    """A hash of a model folder's files, which tells whether embeddings are of this very model."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in model_folder.iterdir() if path.is_file()):
+        digest.update(f"{path.name}\n".encode() + path.read_bytes())
+    return digest.hexdigest()

@@ -3,6 +3,9 @@
 from argparse import ArgumentParser
 from pathlib import Path
 
+STANDARD_OUTPUT = Path("-")
+REPLICATES = 1000  # draws of speakers for an interval
+
 
 def add_model(parser: ArgumentParser) -> None:
     """Which model, and where it computes."""
@@ -17,9 +20,99 @@ def add_workers(parser: ArgumentParser) -> None:
 
 def add_json(parser: ArgumentParser) -> None:
     """Where the figures go."""
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        nargs="?",
+        const=STANDARD_OUTPUT,
+        metavar="FILE",
+        help="write all figures here (an array if there are several lists), or print them as JSON "
+        "if no FILE is given",
+    )
 
 
 def add_trials(parser: ArgumentParser) -> None:
     """Which trials."""
-    parser.add_argument("--trials", type=Path, required=True, help="trial list, may be .gz")
+    parser.add_argument(
+        "--trials",
+        type=Path,
+        required=True,
+        nargs="+",
+        metavar="LIST",
+        help="trial lists, may be .gz: 'label enrol test', 'enrol test target|nontarget', or no "
+        "labels",
+    )
+
+
+def add_scoring(parser: ArgumentParser) -> None:
+    """From embeddings to scores: templates, normalisation, calibration, and the files of scores."""
+    enrolment = parser.add_argument_group("several recordings per enrolled model")
+    enrolment.add_argument(
+        "--enrolments", type=Path, metavar="FILE", help="lines of 'model recording recording ...'"
+    )
+    enrolment.add_argument(
+        "--template",
+        choices=("mean", "normalized"),
+        default="mean",
+        help="mean of the embeddings as they are (default), or of normalized ones",
+    )
+    cohort = parser.add_argument_group("score normalisation (AS-norm)")
+    cohort.add_argument("--cohort", type=Path, metavar="FILE", help="embeddings to normalise with")
+    cohort.add_argument(
+        "--cohort-speakers",
+        type=Path,
+        metavar="FILE",
+        help="manifest or 'recording speaker' lines: one mean embedding per speaker is the cohort",
+    )
+    cohort.add_argument(
+        "--top-n", type=int, default=300, help="nearest cohort members (default 300; 0: all)"
+    )
+    parser.add_argument(
+        "--calibration", type=Path, metavar="JSON", help="from simple-spk calibrate: scores to LLRs"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, help="score file to write; with several lists, a folder"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("wespeaker", "voxceleb", "voxsrc"),
+        default="wespeaker",
+        help="score file: 'enrol test score target|nontarget' (wespeaker, default), '0|1 enrol "
+        "test score' (voxceleb), 'score enrol test' (voxsrc)",
+    )
+
+
+def add_figures(parser: ArgumentParser, always_intervals: bool) -> None:
+    """What is computed of scores, and how it is shown."""
+    when = "" if always_intervals else " with --json or --report, else 0"
+    add_json(parser)
+    group = parser.add_argument_group("figures")
+    group.add_argument("--report", type=Path, metavar="HTML", help="write a page to look at")
+    group.add_argument("--det", type=Path, metavar="PNG", help="draw the DET curves")
+    group.add_argument(
+        "--metadata", type=Path, metavar="CSV", help="break the report down, as by vox1_meta.csv"
+    )
+    group.add_argument(
+        "--replicates",
+        type=int,
+        default=REPLICATES if always_intervals else None,
+        metavar="N",
+        help=f"draws of speakers for 95 %% intervals (default {REPLICATES}{when}; 0: no intervals)",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of those draws (default 0)")
+    group.add_argument(
+        "--speakers",
+        type=Path,
+        metavar="FILE",
+        help="manifest or 'recording speaker' lines; default: the list tells who is who",
+    )
+    group.add_argument(
+        "--priors",
+        type=float,
+        nargs="+",
+        default=(0.01, 0.05),
+        metavar="P",
+        help="target priors of the detection costs (default 0.01 0.05)",
+    )
+    group.add_argument("--miss-cost", type=float, default=1.0, metavar="C", help="default 1")
+    group.add_argument("--false-alarm-cost", type=float, default=1.0, metavar="C", help="default 1")

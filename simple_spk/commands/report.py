@@ -1,17 +1,151 @@
-"""How commands show error rates."""
+"""How commands show what they found of scored lists: a table, JSON, a page, a DET plot."""
 
+import dataclasses
 import json
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from simple_spk.commands.options import STANDARD_OUTPUT
+from simple_spk.figures import FigureSettings, figures_of
+from simple_spk.metrics import prior_name
+from simple_spk.report.breakdown import Breakdown, breakdown
+from simple_spk.report.metadata import read_metadata
+from simple_spk.scored_trials import ScoredTrials
+from simple_spk.speaker_labels import read_speakers
+from simple_spk.trials import speakers_of_recordings
 
 
-def report(metrics: dict, json_file: Path | None) -> None:
-    """Print error rates, and write them all as JSON where asked."""
-    if json_file is not None:
-        json_file.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-    if "eer" in metrics:
-        costs = ", ".join(
-            f"minDCF({prior}) {cost:.4f}" for prior, cost in metrics["min_dcf_by_prior"].items()
-        )
-        print(f"{metrics['trials']} trials: EER {metrics['eer']:.3f} %, {costs}")
+class Found(NamedTuple):
+    """A scored list and all that was found of it."""
+
+    scored: ScoredTrials
+    figures: dict[str, Any]  # of figures_of
+    conditions: Breakdown | None = None
+
+
+def report(results: Sequence[ScoredTrials], options: Namespace) -> None:
+    """Show the figures of scored lists in every way that was asked for."""
+    settings = FigureSettings(
+        tuple(options.priors),
+        options.miss_cost,
+        options.false_alarm_cost,
+        options.replicates,
+        options.seed,
+    )
+    found = [_find(scored, settings, options) for scored in results]
+    if options.json == STANDARD_OUTPUT:
+        print(_as_json(found))
     else:
-        print(f"{metrics['trials']} trials scored; the list has no labels, so no error rates")
+        print(as_table([one.figures for one in found]))
+        if options.json is not None:
+            _write_text(options.json, _as_json(found) + "\n")
+    for _, figures, _ in found:
+        for note in (figures["hint"], figures.get("intervals_missing")):
+            if note:
+                print(f"simple-spk: note on {figures['list']}: {note}", file=sys.stderr)
+    labelled = [one for one in found if one.scored.trials.is_target is not None]
+    picture = options.report or options.det
+    if picture and not labelled:
+        raise ValueError(f"{picture} is not written: without labels, there are no errors to show")
+    costs = (settings.priors, settings.miss_cost, settings.false_alarm_cost)
+    # Imported where they are needed: most calls draw nothing, and drawing takes long to import.
+    if options.det is not None:
+        from simple_spk.report.det_plot import write_det_plot
+
+        write_det_plot(options.det, [one.scored for one in labelled], *costs)
+    if options.report is not None:
+        from simple_spk.report.list_section import Costs, ReportedList
+        from simple_spk.report.page import write_report
+
+        lists = [
+            ReportedList(scored, figures, figures["intervals"], conditions)
+            for scored, figures, conditions in labelled
+        ]
+        write_report(options.report, lists, Costs(*costs))
+
+
+def _find(scored: ScoredTrials, settings: FigureSettings, options: Namespace) -> Found:
+    """The figures of a list, and its breakdown if metadata are given."""
+    trials, speakers = scored.trials, None
+    if options.speakers is not None:
+        speakers = read_speakers(options.speakers, trials.ids)
+    figures = figures_of(scored, settings, speakers, progress=True)
+    if options.metadata is None or trials.is_target is None:
+        return Found(scored, figures)
+    conditions = breakdown(
+        scored,
+        read_metadata(options.metadata),
+        speakers_of_recordings(trials) if speakers is None else speakers,
+        settings.priors,
+        settings.miss_cost,
+        settings.false_alarm_cost,
+        replicates=settings.replicates,
+        seed=settings.seed,
+        progress=True,
+    )
+    return Found(scored, figures, conditions)
+
+
+def as_table(figures: Sequence[dict[str, Any]]) -> str:
+    """The figures of lists, a column each, as aligned lines of text."""
+    columns = [_column(one) for one in figures]
+    titles = dict.fromkeys(title for column in columns for title in column)
+    rows = [[title, *(column.get(title, "-") for column in columns)] for title in titles]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _column(figures: dict[str, Any]) -> dict[str, str]:
+    """The figures of one list, as texts by title."""
+    column = {"list": figures["list"], "trials": f"{figures['trials']:,}"}
+    if "eer" not in figures:
+        return column | {"labels": "none, so no error rates"}
+    column["targets"] = f"{100 * figures['target_share']:.1f} %"
+    column["EER"] = _with_interval(figures, ["eer"], 3, " %")
+    for measure, title in (("min_dcf", "minDCF"), ("act_dcf", "actDCF")):
+        for prior in map(prior_name, figures["priors"]):
+            column[f"{title}({prior})"] = _with_interval(figures, [measure, prior])
+    column["Cllr"] = _with_interval(figures, ["cllr"])
+    column["minCllr"] = _with_interval(figures, ["min_cllr"])
+    for key, title in (("at_eer_threshold", "EER threshold"), ("own_threshold", "own threshold")):
+        rates = figures[key]
+        if rates is not None:
+            miss, false_alarm = 100 * rates["miss_rate"], 100 * rates["false_alarm_rate"]
+            errors = f"misses {miss:.2f} %, false alarms {false_alarm:.2f} %"
+            column[title] = f"{rates['threshold']:.4g}: {errors}"
+    return column
+
+
+def _with_interval(
+    figures: dict[str, Any], keys: Sequence[str], decimals: int = 4, unit: str = ""
+) -> str:
+    """The figure under ``keys``, and the interval under the same keys if there is one."""
+    value, bounds = figures, figures["intervals"]
+    for key in keys:
+        value, bounds = value[key], bounds and bounds[key]
+    text = f"{value:.{decimals}f}{unit}"
+    return text if not bounds else f"{text} [{bounds[0]:.{decimals}f}, {bounds[1]:.{decimals}f}]"
+
+
+def _as_json(found: Sequence[Found]) -> str:
+    """The figures of one list as an object, those of several as an array of them."""
+    figures = [
+        one.figures | ({"breakdown": dataclasses.asdict(one.conditions)} if one.conditions else {})
+        for one in found
+    ]
+    return json.dumps(figures[0] if len(figures) == 1 else figures, indent=2, allow_nan=False)
+
+
+def _write_text(path: Path, text: str) -> None:
+    """Write a text file that, if it exists, is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

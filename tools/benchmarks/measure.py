@@ -3,14 +3,14 @@
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
 
 
-def in_turns(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def in_turns(candidates: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Median seconds of each candidate, run one after the other for several rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for round_number in range(rounds + 1):

@@ -1,0 +1,144 @@
+"""Where four public corpora keep whose voice, as they are downloaded.
+
+speechocean762 (OpenSLR 101) holds sentences and says who trains and who tests; the others hold
+isolated words, whose file names tell the speaker.
+"""
+
+import hashlib
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+
+class SpeakerFiles(NamedTuple):
+    """The files of one speaker, in order of name."""
+
+    speaker: str
+    files: list[Path]
+    is_test: bool
+
+
+class CorpusFiles(NamedTuple):
+    """The speakers of a corpus, in order of name, and the audio files that name no speaker."""
+
+    name: str
+    speakers: list[SpeakerFiles]
+    strangers: list[Path]
+
+
+class WordCorpus(NamedTuple):
+    """A corpus of words; ``pattern`` finds the speaker in the last parts of a file's path."""
+
+    name: str
+    prefix: str
+    pattern: str
+    example: str
+    origin: str
+    first_test_speaker: int | None = None
+    hides_speakers: bool = False
+
+
+AUDIOMNIST = WordCorpus(
+    name="audiomnist",
+    prefix="am",
+    pattern=r"(?:^|/)(?P<speaker>\d\d)/\d_(?P=speaker)_\d+\.wav$",
+    example="data/01/7_01_23.wav (digit, speaker, take)",
+    origin="github.com/soerenab/AudioMNIST",
+    first_test_speaker=41,
+)
+DSPSPEECH20 = WordCorpus(
+    name="dspspeech20",
+    prefix="ds",
+    pattern=r"(?:^|/)(?P<speaker>\w+)/(?P=speaker)-\d\d-\d\d\.wav$",
+    example="speech_data/16307130194/16307130194-12-16.wav (speaker, word, take)",
+    origin="github.com/zhongyuchen/DSPSpeech-20",
+    hides_speakers=True,  # they are students' numbers
+)
+ARABIC_COMMANDS = WordCorpus(
+    name="arabic_sc",
+    prefix="ar",
+    pattern=r"/(?P<speaker>\d{8})_NO_\d\d\.wav$",
+    example="dataset/backward/00000001_NO_01.wav (word, speaker, take)",
+    origin="github.com/abdulkaderghandoura/arabic-speech-commands-dataset",
+)
+
+
+def find_words(folder: str | Path, corpus: WordCorpus) -> CorpusFiles:
+    """The words of each speaker of a corpus, wherever below the folder they begin."""
+    folder = _existing(folder, corpus.name, corpus.origin)
+    words = defaultdict(list)
+    strangers = []
+    for path in sorted(folder.rglob("*.wav")):
+        match = re.search(corpus.pattern, f"/{path.relative_to(folder).as_posix()}")
+        if match is None:
+            strangers.append(path)
+        else:
+            words[match["speaker"]].append(path)
+    if not words:
+        raise ValueError(
+            f"{folder} does not hold {corpus.name}: {len(strangers)} wav files were found, none of "
+            f"which is named as in {corpus.example}; download it from {corpus.origin}"
+        )
+    first_test = corpus.first_test_speaker
+    speakers = [
+        SpeakerFiles(
+            corpus.prefix + (_hidden(speaker) if corpus.hides_speakers else speaker),
+            files,
+            is_test=first_test is not None and int(speaker) >= first_test,
+        )
+        for speaker, files in sorted(words.items())
+    ]
+    return CorpusFiles(corpus.name, speakers, strangers)
+
+
+def find_speechocean762(folder: str | Path) -> CorpusFiles:
+    """The sentences of each speaker of speechocean762, with the corpus's own division."""
+    folder = _existing(folder, "speechocean762", "openslr.org/101")
+    inner = folder / "speechocean762"  # what the archive unpacks to
+    root = inner if inner.is_dir() else folder
+    speakers = []
+    for part in ("train", "test"):
+        speaker_of = _read_kaldi_table(root / part / "utt2spk")
+        files = defaultdict(list)
+        for utterance, place in _read_kaldi_table(root / part / "wav.scp").items():
+            if place.endswith("|") or utterance not in speaker_of:
+                raise ValueError(
+                    f"{root / part / 'wav.scp'}: {utterance} is {place!r}; expected the path of a "
+                    f"recording, and its speaker in {root / part / 'utt2spk'}"
+                )
+            files[speaker_of[utterance]].append(root / place)
+        speakers += [
+            SpeakerFiles("so" + speaker.removeprefix("SPEAKER"), sorted(paths), part == "test")
+            for speaker, paths in files.items()
+        ]
+    return CorpusFiles("speechocean762", sorted(speakers), [])
+
+
+def _read_kaldi_table(path: Path) -> dict[str, str]:
+    """From the first word of each line of a Kaldi table to the rest of the line."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} is missing: speechocean762 holds train/ and test/ with wav.scp and utt2spk, "
+            f"and WAVE/; download it from openslr.org/101"
+        )
+    table = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        fields = line.split(maxsplit=1)
+        if len(fields) != 2:
+            raise ValueError(f"{path}, line {number}: found {line!r}; expected two fields")
+        table[fields[0]] = fields[1].strip()
+    return table
+
+
+def _existing(folder: str | Path, name: str, origin: str) -> Path:
+    """A folder that is there."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder at {folder} for {name}: download it from {origin}")
+    return folder
+
+
+def _hidden(speaker: str) -> str:
+    """A name that does not tell who it is, but is always the same."""
+    return hashlib.sha256(speaker.encode()).hexdigest()[:8]

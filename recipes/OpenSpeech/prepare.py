@@ -1,0 +1,164 @@
+"""Prepare free corpora: python recipes/OpenSpeech/prepare.py DATA --speechocean762 DIR ...
+
+The corpora are taken as they are downloaded; words are joined to recordings of about 5.5 s. Tests
+are speechocean762's own test speakers and AudioMNIST's speakers 41 to 60; validation speakers are
+held out of the others by a hash of their name. Speakers are compared within a corpus only, because
+corpora are told apart by their microphones. DATA gets train.csv, valid.csv, test.csv, trial lists
+for validation, for the test and for each corpus of the test, and test_2s.csv: the same IDs with
+2 s from the middle of each recording, to be used with the same lists.
+"""
+
+import argparse
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import soundfile
+from tqdm import tqdm
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from recipes.OpenSpeech.sources import OpenSpeech, read_originals, read_prepared
+from simple_spk.audio import read_crop
+from simple_spk.preparation.speaker_split import SpeakerSplit, split_speakers
+from simple_spk.preparation.speaker_tables import (
+    PartSummary,
+    Recording,
+    balanced_trials,
+    describe,
+    of_speakers,
+    tables_are_written,
+    write_quarantine,
+    write_recordings,
+    write_speaker_tables,
+)
+from simple_spk.preparation.trial_making import plain_id, write_trials
+
+SAMPLE_RATE = 16000
+CROP_SAMPLES = 2 * SAMPLE_RATE
+
+
+def prepare_open_speech(
+    data_folder: str | Path,
+    prepared: str | Path | None = None,
+    speechocean762: str | Path | None = None,
+    audiomnist: str | Path | None = None,
+    dspspeech20: str | Path | None = None,
+    arabic_commands: str | Path | None = None,
+    valid_fraction: float = 0.1,
+    maximum_trials: int = 20000,
+    workers: int = 2,
+    seed: int = 0,
+) -> dict[str, PartSummary] | None:
+    """Write the tables of the corpora that are given, and sum up what each part holds.
+
+    ``prepared`` is a folder with a manifest.csv (wav, duration, spk_id, corpus, split) and replaces
+    the others. If none is given, tables that are there will do, else SIMPLE_SPK_DATA/speech.
+    """
+    data_folder = Path(data_folder)
+    originals = {
+        "speechocean762": speechocean762,
+        "audiomnist": audiomnist,
+        "dspspeech20": dspspeech20,
+        "arabic_commands": arabic_commands,
+    }
+    given = {name: Path(folder) for name, folder in originals.items() if folder is not None}
+    if prepared is None and not given:
+        if tables_are_written(data_folder):
+            return None
+        prepared = prepared_folder_of_the_environment(data_folder)
+    if prepared is not None and given:
+        raise ValueError(f"give either a prepared folder or corpora ({', '.join(given)}), not both")
+    if prepared is not None:
+        speech = read_prepared(Path(prepared))
+    else:
+        speech = read_originals(given, data_folder, workers)
+    write_quarantine(data_folder / "quarantine.csv", speech.faults)
+    split = split_open_speech(speech, valid_fraction, seed)
+    test = of_speakers(speech.recordings, split.test)
+    write_recordings(data_folder / "test_2s.csv", cut_crops(test, data_folder, workers))
+    for old in data_folder.glob("test_trials_*.txt"):
+        old.unlink()
+    for corpus in sorted({recording.group for recording in test}):
+        chosen = [recording for recording in test if recording.group == corpus]
+        trials = balanced_trials(chosen, maximum_trials, seed)
+        write_trials(data_folder / f"test_trials_{corpus}.txt", trials)
+    # Last, because tables that are there are taken for a finished preparation.
+    return write_speaker_tables(data_folder, speech.recordings, split, maximum_trials, seed)
+
+
+def prepared_folder_of_the_environment(data_folder: Path) -> Path:
+    """The folder speech/ below the one that SIMPLE_SPK_DATA names."""
+    if "SIMPLE_SPK_DATA" not in os.environ:
+        raise ValueError(
+            f"{data_folder} holds no prepared data, and no corpus was given: run "
+            f"recipes/OpenSpeech/prepare.py with the folders of the corpora that you downloaded"
+        )
+    return Path(os.environ["SIMPLE_SPK_DATA"]) / "speech"
+
+
+def split_open_speech(speech: OpenSpeech, valid_fraction: float, seed: int) -> SpeakerSplit:
+    """The corpora's own test speakers, validation speakers by hash, and the rest to train.
+
+    Corpora without test speakers of their own give a fifth of theirs, by the same hash.
+    """
+    speakers = {recording.speaker for recording in speech.recordings}
+    if not speech.test_speakers:
+        return split_speakers(speakers, valid_fraction, 0.2, seed)
+    split = split_speakers(speakers - speech.test_speakers, valid_fraction, 0.0, seed)
+    return split._replace(test=sorted(speakers & speech.test_speakers))
+
+
+def cut_crops(test: list[Recording], data_folder: Path, workers: int) -> list[Recording]:
+    """The middle 2 s of recordings, as files of their own below ``data_folder``/audio_2s.
+
+    Shorter recordings are repeated. Crops that are younger than their recording are kept.
+    """
+
+    def cut(recording: Recording) -> Recording:
+        name = Path("audio_2s") / f"{plain_id(recording.name)}.flac"
+        path, source = data_folder / name, data_folder / recording.path
+        if not path.is_file() or path.stat().st_mtime_ns < source.stat().st_mtime_ns:
+            crop = read_crop(source, CROP_SAMPLES, 0.5, SAMPLE_RATE)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(path.name + ".partial")
+            soundfile.write(partial, crop, SAMPLE_RATE, subtype="PCM_16", format="FLAC")
+            partial.replace(path)
+        return recording._replace(path=name.as_posix(), duration_seconds=CROP_SAMPLES / SAMPLE_RATE)
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(tqdm(pool.map(cut, test), total=len(test), unit="file", desc="2 s crops"))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line, whose options are the arguments of prepare_open_speech."""
+    parser.add_argument("data_folder", type=Path, help="where tables and joined words go")
+    parser.add_argument("--prepared", type=Path, metavar="DIR", help="a folder with manifest.csv")
+    for name in ("speechocean762", "audiomnist", "dspspeech20", "arabic-commands"):
+        parser.add_argument(f"--{name}", type=Path, metavar="DIR", help="as it was downloaded")
+    parser.add_argument("--valid-fraction", type=float, default=0.1, help="of the other speakers")
+    parser.add_argument("--maximum-trials", type=int, default=20000, help="per list")
+    parser.add_argument("--workers", type=int, default=2, help="threads that read audio")
+    parser.add_argument("--seed", type=int, default=0, help="of the split and the trials")
+
+
+def main() -> int:
+    """Prepare; on a user's mistake say what is wrong and return a non-zero exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    options = parser.parse_args()
+    try:
+        summaries = prepare_open_speech(**vars(options))
+    except (ValueError, OSError) as error:
+        print(f"prepare.py: error: {error}", file=sys.stderr)
+        return 1
+    print("prepared already" if summaries is None else describe(summaries))
+    print(f"what could not be used: {options.data_folder / 'quarantine.csv'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

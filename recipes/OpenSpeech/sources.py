@@ -1,0 +1,146 @@
+"""Recordings of open corpora, from a folder prepared before or from the downloads."""
+
+import csv
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from recipes.OpenSpeech.corpora import (
+    ARABIC_COMMANDS,
+    AUDIOMNIST,
+    DSPSPEECH20,
+    CorpusFiles,
+    find_speechocean762,
+    find_words,
+)
+from recipes.OpenSpeech.words import make_recordings
+from simple_spk.audio import AudioError, duration_seconds
+from simple_spk.preparation.speaker_tables import Recording
+
+PREPARED_COLUMNS = ("wav", "duration", "spk_id", "corpus", "split")
+
+
+class OpenSpeech(NamedTuple):
+    """Recordings of all corpora, whose group is their corpus; who tests; what cannot be used."""
+
+    recordings: list[Recording]
+    test_speakers: set[str]
+    faults: dict[str, str]
+
+
+def read_prepared(folder: Path) -> OpenSpeech:
+    """The recordings of a folder with a manifest.csv that says which split each belongs to."""
+    path = folder / "manifest.csv"
+    if not path.is_file():
+        raise FileNotFoundError(f"no {path}: a prepared folder holds manifest.csv")
+    recordings: list[Recording] = []
+    test_speakers: set[str] = set()
+    train_speakers: set[str] = set()
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in PREPARED_COLUMNS if name not in (reader.fieldnames or [])]
+        if missing:
+            raise ValueError(f"{path} lacks the columns {', '.join(missing)}")
+        for row in reader:
+            where = f"{path}, line {reader.line_num}"
+            if row["split"] not in ("train", "test"):
+                raise ValueError(f"{where}: the split is {row['split']!r}; expected train or test")
+            try:
+                seconds = float(row["duration"])
+            except ValueError as error:
+                raise ValueError(f"{where}: the duration is {row['duration']!r}") from error
+            place = str((folder / row["wav"]).resolve())
+            recordings.append(Recording(row["wav"], place, seconds, row["spk_id"], row["corpus"]))
+            (test_speakers if row["split"] == "test" else train_speakers).add(row["spk_id"])
+    both = sorted(test_speakers & train_speakers)
+    if both:
+        raise ValueError(f"{path}: {len(both)} speakers are in train and test, such as {both[0]}")
+    absent = [recording.path for recording in recordings if not os.path.isfile(recording.path)]
+    if absent:
+        raise FileNotFoundError(
+            f"{path} names {len(absent)} files that are not there, such as {absent[0]}: fetch the "
+            f"folder again"
+        )
+    return OpenSpeech(recordings, test_speakers, {})
+
+
+def read_originals(folders: dict[str, Path], data_folder: Path, workers: int) -> OpenSpeech:
+    """The recordings of downloaded corpora, words joined below ``data_folder``/audio."""
+    finders: dict[str, Callable[[Path], CorpusFiles]] = {
+        "speechocean762": find_speechocean762,
+        "audiomnist": lambda folder: find_words(folder, AUDIOMNIST),
+        "dspspeech20": lambda folder: find_words(folder, DSPSPEECH20),
+        "arabic_commands": lambda folder: find_words(folder, ARABIC_COMMANDS),
+    }
+    corpora = [finders[name](folder) for name, folder in folders.items()]  # mistakes show first
+    recordings: list[Recording] = []
+    test_speakers: set[str] = set()
+    faults: dict[str, str] = {}
+    for corpus in corpora:
+        faults |= {str(path): "is not named as the corpus's are" for path in corpus.strangers}
+        test_speakers |= {speaker.speaker for speaker in corpus.speakers if speaker.is_test}
+        if corpus.name == "speechocean762":
+            found, bad = list_sentences(corpus, workers)
+        else:
+            found, bad = join_corpus(corpus, data_folder, workers)
+        recordings += found
+        faults |= bad
+    return OpenSpeech(recordings, test_speakers, faults)
+
+
+def list_sentences(corpus: CorpusFiles, workers: int) -> tuple[list[Recording], dict[str, str]]:
+    """The files of a corpus as recordings, and those that cannot be read."""
+    files = [(speaker.speaker, path) for speaker in corpus.speakers for path in speaker.files]
+    recordings: list[Recording] = []
+    faults: dict[str, str] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        lengths = pool.map(seconds_or_fault, (path for _, path in files))
+        bar = tqdm(lengths, total=len(files), unit="file", desc=corpus.name)
+        for (speaker, path), length in zip(files, bar, strict=True):
+            if isinstance(length, str):
+                faults[str(path)] = length
+            else:
+                name = f"{corpus.name}/{speaker}/{path.name}"
+                place = str(path.resolve())
+                recordings.append(Recording(name, place, length, speaker, corpus.name))
+    return recordings, faults
+
+
+def join_corpus(
+    corpus: CorpusFiles, data_folder: Path, workers: int
+) -> tuple[list[Recording], dict[str, str]]:
+    """The recordings made of a corpus's words, and the words that cannot be used."""
+    audio = data_folder / "audio"
+    recordings: list[Recording] = []
+    faults: dict[str, str] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        results = pool.map(
+            lambda speaker: make_recordings(speaker.files, audio / corpus.name / speaker.speaker),
+            corpus.speakers,
+        )
+        bar = tqdm(results, total=len(corpus.speakers), unit="speaker", desc=corpus.name)
+        for speaker, bad in zip(corpus.speakers, bar, strict=True):
+            faults |= bad
+            for path in sorted((audio / corpus.name / speaker.speaker).glob("*.flac")):
+                recordings.append(
+                    Recording(
+                        name=path.relative_to(audio).as_posix(),
+                        path=path.relative_to(data_folder).as_posix(),
+                        duration_seconds=duration_seconds(path),
+                        speaker=speaker.speaker,
+                        group=corpus.name,
+                    )
+                )
+    return recordings, faults
+
+
+def seconds_or_fault(path: Path) -> float | str:
+    """The length of a recording, or why it cannot be read."""
+    try:
+        return duration_seconds(path)
+    except (AudioError, OSError) as error:
+        return f"cannot be read: {error}"

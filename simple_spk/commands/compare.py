@@ -1,0 +1,92 @@
+"""Is system B better than system A? Differences of error rates on one list, paired by speakers."""
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from simple_spk.bootstrap import compare
+from simple_spk.commands.options import STANDARD_OUTPUT, add_json
+from simple_spk.known_lists import list_name
+from simple_spk.score_files import read_scores
+from simple_spk.speaker_labels import read_speakers
+from simple_spk.trials import read_trials, speakers_of_recordings
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of compare."""
+    parser.add_argument("a", type=Path, metavar="A", help="score file of a system")
+    parser.add_argument("b", type=Path, metavar="B", help="score file of another, in any order")
+    parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
+    parser.add_argument(
+        "--speakers",
+        type=Path,
+        metavar="FILE",
+        help="manifest or 'recording speaker' lines; default: the list tells who is who",
+    )
+    parser.add_argument(
+        "--replicates", type=int, default=1000, metavar="N", help="draws of speakers (default 1000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of those draws (default 0)")
+    parser.add_argument(
+        "--priors",
+        type=float,
+        nargs="+",
+        default=(0.01, 0.05),
+        metavar="P",
+        help="target priors of the detection costs (default 0.01 0.05)",
+    )
+    add_json(parser)
+
+
+def run(options: Namespace) -> None:
+    """Read both, compare and report."""
+    listed = None if options.trials is None else read_trials(options.trials)
+    trials, scores_a = read_scores(options.a, listed)
+    if trials.is_target is None:
+        raise ValueError(f"{options.a} has no labels: give the trial list with it (--trials)")
+    _, scores_b = read_scores(options.b, trials)
+    if options.speakers is None:
+        speakers = speakers_of_recordings(trials)
+    else:
+        speakers = read_speakers(options.speakers, trials.ids)
+    found = compare(
+        scores_a,
+        scores_b,
+        trials.is_target,
+        speakers[trials.enrol],
+        speakers[trials.test],
+        replicates=options.replicates,
+        seed=options.seed,
+        priors=options.priors,
+        progress=True,
+    )
+    names = {"list": list_name(trials), "a": str(options.a), "b": str(options.b)}
+    text = json.dumps(names | found, indent=2)
+    if options.json == STANDARD_OUTPUT:
+        print(text)
+        return
+    if options.json is not None:
+        partial = options.json.with_name(options.json.name + ".partial")
+        partial.write_text(text + "\n", encoding="utf-8")
+        partial.replace(options.json)
+    print(f"{names['list']}: {len(trials):,} trials, {found['speakers']:,} speakers")
+    print(f"A: {options.a}\nB: {options.b}")
+    print("\n".join(_lines(found)))
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    """A table of what was found, line by line."""
+    measures = {"EER, %": found["eer"]}
+    for kind, title in (("min_dcf", "minDCF"), ("act_dcf", "actDCF")):
+        measures |= {f"{title}({prior})": value for prior, value in found[kind].items()}
+    measures |= {"Cllr": found["cllr"], "minCllr": found["min_cllr"]}
+    interval = f"{100 * found['level']:g} % interval"
+    yield f"{'':14}{'A':>10}{'B':>10}{'B - A':>10}   {interval:20} {'p':>7}"
+    for title, one in measures.items():
+        low, high = one["interval"]
+        bounds = f"[{low:+.4f}, {high:+.4f}]"
+        values = f"{one['a']:10.4f}{one['b']:10.4f}{one['difference']:+10.4f}"
+        p_value = "<0.0001" if one["p_value"] < 0.0001 else f"{one['p_value']:.4f}"
+        yield f"{title:14}{values}   {bounds:20} {p_value:>7}"

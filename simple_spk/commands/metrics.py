@@ -1,0 +1,44 @@
+"""Error rates of scores, as any toolkit writes them, with intervals by resampling speakers."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from simple_spk.commands.options import add_figures
+from simple_spk.commands.report import report
+from simple_spk.known_lists import list_name
+from simple_spk.score_files import read_scores
+from simple_spk.scored_trials import ScoredTrials
+from simple_spk.trials import read_trials
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of metrics."""
+    parser.add_argument(
+        "scores",
+        type=Path,
+        nargs="+",
+        help="score files: 'enrol test score target|nontarget', 'enrol test 0|1 score', '0|1 enrol "
+        "test score'; with --trials also 'enrol test score', 'score enrol test', or 'score'",
+    )
+    parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
+    parser.add_argument(
+        "--threshold", type=float, metavar="T", help="a decision threshold to judge, such as -b"
+    )
+    add_figures(parser, always_intervals=True)
+
+
+def run(options: Namespace) -> None:
+    """Read, measure and report."""
+    listed = None if options.trials is None else read_trials(options.trials)
+    results = []
+    for path in options.scores:
+        trials, scores = read_scores(path, listed)
+        if trials.is_target is None:
+            raise ValueError(f"{path} has no labels: give the trial list with it (--trials)")
+        name = list_name(trials)
+        if len(options.scores) > 1 and listed is not None:
+            name = f"{path.name} on {name}"
+        results.append(
+            ScoredTrials(trials, scores, name, model=str(path), threshold=options.threshold)
+        )
+    report(results, options)

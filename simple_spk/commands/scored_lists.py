@@ -1,0 +1,82 @@
+"""From embeddings to scored lists and their files, for the commands that score."""
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simple_spk.calibration import Calibration, quality_measures
+from simple_spk.embeddings_file import Embeddings, read_embeddings
+from simple_spk.known_lists import list_name
+from simple_spk.normalisation import cohort_statistics, normalise, speaker_cohort
+from simple_spk.score_files import write_scores
+from simple_spk.scored_trials import ScoredTrials
+from simple_spk.scoring import score_trials, similarity_in_words
+from simple_spk.similarity import Similarity
+from simple_spk.speaker_labels import read_speakers
+from simple_spk.templates import Enrolments, durations_of_trials, embeddings_of_trials
+from simple_spk.trials import Trials
+
+
+def score_lists(
+    lists: Sequence[Trials],
+    embeddings: Embeddings,
+    enrolments: Enrolments | None,
+    similarity: Similarity,
+    threshold: float | None,
+    seconds_of_recording: Mapping[str, float] | None,
+    options: Namespace,
+) -> list[ScoredTrials]:
+    """The lists with their scores, normalised and calibrated as asked, also in their files."""
+    cohort = _cohort(options)
+    calibration = None if options.calibration is None else Calibration.load(options.calibration)
+    outputs = score_files(options.output, lists)
+    how = similarity_in_words(similarity)
+    if cohort is not None:
+        how += f", AS-norm with the top {options.top_n or len(cohort)} of {len(cohort)}"
+    if calibration is not None:
+        how += f", calibrated by {options.calibration}"
+    is_plain = cohort is None and calibration is None
+    results = []
+    for trials, output in zip(lists, outputs, strict=True):
+        table = embeddings_of_trials(trials, embeddings, enrolments, options.template)
+        scores: NDArray[np.floating] = score_trials(trials, table, similarity)
+        if cohort is not None:
+            statistics = cohort_statistics(
+                table, cohort, similarity, options.top_n or None, progress=True
+            )
+            scores = normalise(scores, trials.enrol, trials.test, statistics)
+        if calibration is not None:
+            seconds = None
+            if seconds_of_recording is not None:
+                seconds = durations_of_trials(trials, seconds_of_recording, enrolments)
+            quality = quality_measures(trials.enrol, trials.test, seconds, table)
+            scores = calibration.apply(scores, quality)
+        if output is not None:
+            write_scores(output, trials, scores, options.format)
+        model = None if options.model is None else str(options.model)
+        own = threshold if is_plain else None  # -b is a threshold of plain scores
+        results.append(ScoredTrials(trials, scores, list_name(trials), model, how, own))
+    return results
+
+
+def score_files(output: Path | None, lists: Sequence[Trials]) -> list[Path | None]:
+    """Where the scores of each list go: to ``output``, or with several lists, into that folder."""
+    if output is None or len(lists) == 1:
+        return [output] * len(lists)
+    names = [trials.path.name.removesuffix(".gz") for trials in lists if trials.path is not None]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two lists of one name would share a file in {output}: rename one")
+    return [output / name for name in names]
+
+
+def _cohort(options: Namespace) -> NDArray[np.float32] | None:
+    """The embeddings (c, dim) to normalise scores with, one per speaker if speakers are given."""
+    if options.cohort is None:
+        return None
+    members = read_embeddings(options.cohort)
+    if options.cohort_speakers is None:
+        return members.matrix
+    return speaker_cohort(members.matrix, read_speakers(options.cohort_speakers, members.ids))

@@ -1,0 +1,1 @@
+"""What simple-spk doctor checks: the installation, the data, and what training needs."""

@@ -1,0 +1,77 @@
+"""What a check found: a verdict, the reason in words, the cure, and the names of all concerned."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+
+SHOWN_NAMES = 3
+
+
+class Verdict(str, Enum):
+    """How a check ended; only PROBLEM makes the whole unwell."""
+
+    OK = "OK"
+    NOTE = "NOTE"
+    PROBLEM = "PROBLEM"
+    NOT_CHECKED = "NOT CHECKED"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check.
+
+    ``topic`` is what was checked (a folder, the installation), ``kind`` a word for this check
+    (missing, short, ...), ``names`` all files or lines concerned, ``figures`` what was measured.
+    """
+
+    topic: str
+    kind: str
+    verdict: Verdict
+    text: str
+    cure: str = ""
+    names: Sequence[str] = ()
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+def is_well(findings: Iterable[Finding]) -> bool:
+    """Whether none of the findings is a problem."""
+    return all(finding.verdict is not Verdict.PROBLEM for finding in findings)
+
+
+def as_text(findings: Iterable[Finding]) -> str:
+    """The findings for people: a heading per topic, a line per check, and a last line for all."""
+    findings = list(findings)
+    lines: list[str] = []
+    topic = None
+    for finding in findings:
+        if finding.topic != topic:
+            topic = finding.topic
+            lines += ["", topic] if lines else [topic]
+        lines.append(f"  {finding.verdict.value:<11} {finding.kind}: {finding.text}")
+        if finding.names:
+            more = len(finding.names) - SHOWN_NAMES
+            tail = f", and {more:,} more" if more > 0 else ""
+            lines.append(f"{'':14}{', '.join(finding.names[:SHOWN_NAMES])}{tail}")
+        if finding.cure and finding.verdict is not Verdict.OK:
+            lines.append(f"{'':14}-> {finding.cure}")
+    problems = sum(finding.verdict is Verdict.PROBLEM for finding in findings)
+    lines += ["", f"{problems} problems" if problems > 1 else f"{problems or 'no'} problem"]
+    return "\n".join(lines)
+
+
+def as_json(findings: Iterable[Finding]) -> str:
+    """Everything, with all names, as one JSON object: ``well`` and ``findings``."""
+    findings = list(findings)
+    rows = [asdict(finding) | {"names": list(finding.names)} for finding in findings]
+    return json.dumps({"well": is_well(findings), "findings": rows}, indent=1)
+
+
+def write_names(path: Path, findings: Iterable[Finding]) -> int:
+    """Write ``kind<tab>name`` for all names of all findings; how many there are."""
+    lines = [f"{finding.kind}\t{name}\n" for finding in findings for name in finding.names]
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text("".join(lines), encoding="utf-8")
+    partial.replace(path)
+    return len(lines)

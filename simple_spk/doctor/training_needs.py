@@ -1,0 +1,180 @@
+"""What training with a setting will need: memory, time, and data fast enough.
+
+Measured on a few small steps of the real thing, and extrapolated: all figures are estimates.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from simple_spk.crops import speaker_crop_loader
+from simple_spk.doctor.training_setting import TrainingSetting
+from simple_spk.fbank import Fbank
+from simple_spk.key_queue import KeyQueue
+from simple_spk.loss import SimPLELoss
+from simple_spk.momentum import MomentumEncoder
+from simple_spk.resnet import ResNet
+
+MEASURED_STEPS = 3
+# Steps are measured with so many crops that one takes this long: shorter ones tell of overheads.
+LEAST_STEP_SECONDS = 0.3
+LONGEST_MEASURED_SECONDS = 2.0  # longer crops cost in proportion
+MEASURED_BATCHES_OF_LOADER = 6
+# Beside what is kept for the backward pass, both passes need room to work in: with it, peaks of
+# the process were 1.46 times what is kept.
+WORKSPACE = 1.5
+BATCHES_AHEAD_PER_WORKER = 2  # torch's DataLoader
+SPARE_SPEED = 1.25
+
+
+@dataclass(frozen=True)
+class TrainingNeeds:
+    """What a setting needs; memory in bytes, per process if one process trains."""
+
+    parameters: int
+    model_bytes: int  # weights, gradients, momentum of SGD, and the moving average
+    queue_bytes: int
+    activation_bytes_per_crop: float  # of the longest crops
+    batch_bytes: int  # waveforms of a batch of the longest crops
+    step_seconds: float  # of a whole batch of crops of medium length
+
+    def memory_bytes(self, batch: int) -> float:
+        """Of the device, with ``batch`` crops at a time."""
+        return self.model_bytes + self.queue_bytes + batch * self.activation_bytes_per_crop
+
+
+# ---- memory and time ----------------------------------------------------------------------------
+
+
+def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeeds:
+    """What training needs, from a few steps at two small batch sizes, extrapolated as a line."""
+    shortest, longest_seconds = setting.crop_seconds
+    medium_seconds = (shortest + longest_seconds) / 2
+    measured_seconds = min(medium_seconds, LONGEST_MEASURED_SECONDS)
+    encoder = ResNet(
+        num_mels=setting.num_mels,
+        width=setting.width,
+        blocks=setting.blocks,
+        stem_stride=setting.stem_stride,
+        embedding_dim=setting.embedding_dim,
+    )
+    step = _training_step(encoder, setting, torch.device(device))
+    samples = round(measured_seconds * setting.sample_rate)
+    seconds: dict[int, float] = {}
+    kept_bytes: dict[int, int] = {}
+    large = 1
+    while len(seconds) < 2 or (seconds[large] < LEAST_STEP_SECONDS and large < setting.batch):
+        small, large = large, 2 * large
+        waveforms = 0.1 * torch.randn(large, samples, device=device)
+        counter = _CountSavedBytes()
+        with counter:
+            step(waveforms)  # warms up, too
+        kept_bytes[large] = counter.bytes
+        seconds[large] = min(_timed(step, waveforms, device) for _ in range(MEASURED_STEPS))
+    kept_per_crop = (kept_bytes[large] - kept_bytes[small]) / (large - small)
+    seconds_per_crop = max(0.0, (seconds[large] - seconds[small]) / (large - small))
+    seconds_beside = max(0.0, seconds[small] - small * seconds_per_crop)
+    medium, longest = medium_seconds / measured_seconds, longest_seconds / measured_seconds
+    parameters = sum(parameter.numel() for parameter in encoder.parameters())
+    return TrainingNeeds(
+        parameters=parameters,
+        model_bytes=4 * 4 * parameters,
+        queue_bytes=setting.queue_size * (4 * setting.embedding_dim + 8),
+        activation_bytes_per_crop=WORKSPACE * kept_per_crop * longest,
+        batch_bytes=round(setting.batch * longest_seconds * setting.sample_rate * 4),
+        step_seconds=seconds_beside + setting.batch * seconds_per_crop * medium,
+    )
+
+
+def _training_step(
+    encoder: ResNet, setting: TrainingSetting, device: torch.device
+) -> Callable[[Tensor], None]:
+    """A step of training as SimPLEBrain does it, on waveforms (n, samples)."""
+    encoder.to(device).train()
+    front_end = Fbank(sample_rate=setting.sample_rate, num_mels=setting.num_mels).to(device)
+    average = MomentumEncoder(encoder).to(device).train()
+    queue = KeyQueue(setting.queue_size, setting.embedding_dim).to(device)
+    loss = SimPLELoss().to(device)
+    parameters = [*encoder.parameters(), *loss.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=1e-6, momentum=0.9)
+    # A full queue, as it is for all but the first steps.
+    keys = torch.randn(setting.queue_size, setting.embedding_dim, device=device)
+    queue.enqueue(keys, torch.arange(setting.queue_size, device=device))
+
+    def step(waveforms: Tensor) -> None:
+        features = front_end(waveforms)
+        queries, keys = encoder(*features), average(*features)
+        labels = torch.arange(len(waveforms), device=device) // 2
+        own_keys = queue.enqueue(keys, labels)
+        loss(queries, labels, *queue.contents(), own_keys).backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 100.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        average.update(encoder)
+
+    return step
+
+
+def _timed(step: Callable[[Tensor], None], waveforms: Tensor, device: str) -> float:
+    """Seconds of one step, its GPU work included."""
+    start = time.perf_counter()
+    step(waveforms)
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+class _CountSavedBytes(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the bytes that are kept for backward passes, each storage once."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._seen: set[int] = set()
+        super().__init__(self._pack, lambda tensor: tensor)
+
+    def _pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._seen:
+            self._seen.add(storage.data_ptr())
+            self.bytes += storage.nbytes()
+        return tensor
+
+
+# ---- data ---------------------------------------------------------------------------------------
+
+
+def loader_crops_per_second(manifest: str | Path, setting: TrainingSetting, workers: int) -> float:
+    """How many crops per second ``workers`` processes (0: this one) read, by reading some."""
+    batches = MEASURED_BATCHES_OF_LOADER + workers * (1 + BATCHES_AHEAD_PER_WORKER)
+    loader = speaker_crop_loader(
+        manifest,
+        sample_rate=setting.sample_rate,
+        workers=workers,
+        speakers_per_batch=1,  # a crop costs the same in any batch, and any manifest has a speaker
+        recordings_per_speaker=32,
+        crop_seconds=setting.crop_seconds,
+        batches_per_epoch=batches,
+    )
+    crops = 0
+    start = time.perf_counter()
+    for number, batch in enumerate(loader):
+        if number == 0 and workers:  # starting the processes does not count; each has read a batch
+            start = time.perf_counter()
+            crops -= (workers - 1) * len(batch.labels)
+            continue
+        crops += len(batch.labels)
+    return crops / (time.perf_counter() - start)
+
+
+def workers_needed(consumed: float, delivered: float, workers: int) -> int:
+    """How many workers deliver what is consumed, with some to spare, if ``workers`` deliver that.
+
+    >>> workers_needed(consumed=100.0, delivered=40.0, workers=2)
+    7
+    """
+    return max(1, math.ceil(SPARE_SPEED * consumed / (delivered / max(1, workers))))

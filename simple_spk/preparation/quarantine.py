@@ -1,0 +1,35 @@
+"""The list of recordings that cannot be used, each with the reason."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Quarantined(NamedTuple):
+    """A recording that was left out: of which kind (a word or two), and what is wrong with it."""
+
+    source: str  # relative to the folder that was searched
+    kind: str
+    details: str
+
+
+def write_quarantine(path: Path, recordings: Iterable[Quarantined]) -> None:
+    """Write the list as CSV, in alphabetical order; a list without rows says that all are fine."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Quarantined._fields)
+        writer.writerows(sorted(recordings))
+    partial.replace(path)
+
+
+def counted(recordings: Sequence[Quarantined]) -> str:
+    """How many of each kind, in words.
+
+    >>> counted([Quarantined("a", "empty", ""), Quarantined("b", "silent", "")])
+    '1 empty, 1 silent'
+    """
+    kinds = Counter(recording.kind for recording in recordings)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))

@@ -1,0 +1,62 @@
+"""Which speakers train, which validate and which test: no speaker is in two of them."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+# What is at least needed to compare two speakers, or to learn to tell them apart.
+FEWEST_SPEAKERS = 2
+
+
+class SpeakerSplit(NamedTuple):
+    """The speakers of each part, in alphabetical order."""
+
+    train: list[str]
+    valid: list[str]
+    test: list[str]
+
+
+def split_speakers(
+    speakers: Iterable[str],
+    valid_fraction: float = 0.1,
+    test_fraction: float = 0.1,
+    seed: int = 0,
+) -> SpeakerSplit:
+    """Speakers by a hash of their name: about those fractions, the rest trains.
+
+    A speaker stays in its part when others come or go, as long as no part is down to its two
+    speakers. A fraction of 0 leaves a part empty.
+
+    >>> split_speakers("abcdef", valid_fraction=0.0, test_fraction=0.3).valid
+    []
+    """
+    if min(valid_fraction, test_fraction) < 0.0 or valid_fraction + test_fraction > 1.0:
+        raise ValueError(
+            f"valid_fraction {valid_fraction} and test_fraction {test_fraction} must be at least 0 "
+            f"and together at most 1"
+        )
+    place_of = {speaker: _place(speaker, seed) for speaker in speakers}
+    ordered = sorted(place_of, key=lambda speaker: (place_of[speaker], speaker))
+    test_end = sum(place < test_fraction for place in place_of.values())
+    valid_end = sum(place < test_fraction + valid_fraction for place in place_of.values())
+    first = max(test_end, FEWEST_SPEAKERS) if test_fraction > 0.0 else 0
+    second = max(valid_end, first + FEWEST_SPEAKERS) if valid_fraction > 0.0 else first
+    train, valid, test = ordered[second:], ordered[first:second], ordered[:first]
+    for name, part, fraction in (
+        ("test", test, test_fraction),
+        ("valid", valid, valid_fraction),
+        ("train", train, 1.0 - valid_fraction - test_fraction),
+    ):
+        if fraction > 1e-9 and len(part) < FEWEST_SPEAKERS:
+            raise ValueError(
+                f"{len(ordered)} speakers are too few: {len(part)} are left for the part '{name}', "
+                f"which needs {FEWEST_SPEAKERS}; add speakers, or set the fraction of a part that "
+                f"you can do without to 0"
+            )
+    return SpeakerSplit(sorted(train), sorted(valid), sorted(test))
+
+
+def _place(speaker: str, seed: int) -> float:
+    """A number in [0, 1) that a name and a seed always have."""
+    digest = hashlib.sha256(f"{seed}/{speaker}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48

@@ -1,0 +1,266 @@
+"""Error rates by condition: by what a metadata table says about both sides of a trial."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from simple_spk.bootstrap import intervals
+from simple_spk.metrics import equal_error_rate, error_rates, summary
+from simple_spk.report.metadata import Metadata, rows_of_recordings
+from simple_spk.scored_trials import ScoredTrials
+from simple_spk.trials import Trials
+
+MINIMUM_TRIALS = 30  # of each class: with fewer, a rate says more about chance than the system
+MINIMUM_SPEAKERS = 5
+LEVEL = 0.95  # of intervals
+QUANTILES = 4  # numbers are cut into this many conditions of about equally many trials
+MAXIMUM_CONDITIONS = 60  # a column of more is a list of names
+_UNKNOWN_TEXTS = ("", "-", "?", "na", "n/a", "nan", "none", "null", "unknown")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The trials of one condition, and their error rates; None where there are too few trials."""
+
+    label: str
+    trials: int
+    targets: int
+    speakers: int
+    eer: float | None = None  # percent
+    min_dcf: Mapping[str, float] | None = None  # by prior as text
+    miss_rate: float | None = None  # at the threshold of the breakdown
+    false_alarm_rate: float | None = None
+    intervals: Mapping[str, Any] | None = None  # as the bootstrap gives them
+    note: str = ""  # what there is too little of, such as "12 targets"
+
+
+@dataclass(frozen=True)
+class ConditionColumn:
+    """The conditions that one column of the metadata makes, or why it makes none."""
+
+    name: str
+    how: str  # trials became conditions
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """A scored list by condition; ``dataclasses.asdict`` makes it ready for JSON."""
+
+    keyed_by: str
+    recordings: int
+    recordings_without_metadata: int
+    threshold: float  # of miss and false alarm rates, the list's equal error rate threshold
+    columns: tuple[ConditionColumn, ...]
+
+
+class _Labels(NamedTuple):
+    """A label for each of n trials: indexes (n,) into ``names``; no names, no conditions."""
+
+    how: str
+    of_trial: NDArray[np.int64] | None = None
+    names: Sequence[str] = ()
+
+    def groups(self) -> list[tuple[str, NDArray[np.int64]]]:
+        """The labels that trials have, each with the indexes (k,) of its trials, rising."""
+        if self.of_trial is None:
+            return []
+        order = np.argsort(self.of_trial, kind="stable")
+        ends = np.cumsum(np.bincount(self.of_trial, minlength=len(self.names)))
+        members = np.split(order, ends[:-1])
+        return [pair for pair in zip(self.names, members, strict=True) if len(pair[1])]
+
+
+@dataclass(frozen=True, eq=False)
+class _Measures:
+    """How the trials of a condition are measured."""
+
+    trials: Trials
+    scores: NDArray[np.floating]
+    is_target: NDArray[np.bool_]
+    speakers: NDArray[np.int64]  # (len(trials.ids),)
+    threshold: float
+    costs: Mapping[str, Any]  # priors, miss_cost, false_alarm_cost
+    replicates: int
+    seed: int
+
+    def of(self, label: str, members: NDArray[np.int64]) -> Condition:
+        """The condition of the trials at the indexes ``members`` (k,)."""
+        scores, is_target = self.scores[members], self.is_target[members]
+        left = self.speakers[self.trials.enrol[members]]
+        right = self.speakers[self.trials.test[members]]
+        speakers = len(np.unique(np.concatenate([left, right])))
+        targets = int(np.count_nonzero(is_target))
+        nontargets = len(members) - targets
+        notes = [
+            f"{count or 'no'} {name}{'' if count == 1 else 's'}"
+            for count, least, name in (
+                (targets, MINIMUM_TRIALS, "target"),
+                (nontargets, MINIMUM_TRIALS, "non-target"),
+                (speakers, MINIMUM_SPEAKERS, "speaker"),
+            )
+            if count < least
+        ]
+        is_wrong = (scores >= np.float64(self.threshold)) != is_target
+        found: dict[str, Any] = {}
+        if speakers >= MINIMUM_SPEAKERS and targets >= MINIMUM_TRIALS:
+            found["miss_rate"] = float(is_wrong[is_target].mean())
+        if speakers >= MINIMUM_SPEAKERS and nontargets >= MINIMUM_TRIALS:
+            found["false_alarm_rate"] = float(is_wrong[~is_target].mean())
+        if not notes:
+            figures = summary(scores, is_target, **self.costs)
+            found |= {"eer": figures["eer"], "min_dcf": figures["min_dcf"]}
+            if self.replicates:
+                drawn = (self.replicates, LEVEL, self.seed)
+                try:
+                    found["intervals"] = intervals(
+                        scores, is_target, left, right, *drawn, **self.costs
+                    )
+                except ValueError as error:  # the rates stand without it
+                    notes.append(f"no interval: {error}")
+        note = ", ".join(notes)
+        return Condition(label, len(members), targets, speakers, note=note, **found)
+
+
+def breakdown(
+    scored: ScoredTrials,
+    metadata: Metadata,
+    speakers: NDArray[np.int64],
+    priors: Sequence[float] = (0.01, 0.05),
+    miss_cost: float = 1.0,
+    false_alarm_cost: float = 1.0,
+    columns: Sequence[str] | None = None,
+    replicates: int = 0,
+    seed: int = 0,
+    progress: bool = False,
+) -> Breakdown:
+    """The error rates of a labelled list for each condition of each column of the metadata.
+
+    ``speakers`` holds the speaker of each recording of the list, (len(trials.ids),). A column of
+    words puts a trial under "m-m" if both sides are m, and under "cross" if they differ; a column
+    of numbers puts it under the quartile of the smaller of its two values. A column that only
+    names rows or speakers makes no conditions, and says so. With ``replicates``, conditions get
+    confidence intervals by resampling their speakers.
+    """
+    trials, is_target = scored.trials, scored.trials.is_target
+    if is_target is None:
+        raise ValueError(f"{scored.name} has no labels; a breakdown of its errors needs them")
+    chosen = list(metadata.columns) if columns is None else list(columns)
+    unknown = [name for name in chosen if name not in metadata.columns]
+    if unknown:
+        raise ValueError(
+            f"{metadata.path} has no column {unknown[0]!r}; it has {', '.join(metadata.columns)}"
+        )
+    found = rows_of_recordings(metadata, trials.ids)
+    threshold = equal_error_rate(error_rates(scored.scores, is_target)).threshold
+    costs = {"priors": priors, "miss_cost": miss_cost, "false_alarm_cost": false_alarm_cost}
+    measures = _Measures(
+        trials, scored.scores, is_target, speakers, threshold, costs, replicates, seed
+    )
+    labels = [_labels(metadata.columns[name], found.rows, trials, speakers) for name in chosen]
+    groups = [one.groups() for one in labels]
+    results = []
+    with tqdm(
+        total=sum(map(len, groups)), desc="conditions", unit="condition", disable=not progress
+    ) as bar:
+        for name, one, members_of in zip(chosen, labels, groups, strict=True):
+            conditions = []
+            for label, members in members_of:
+                conditions.append(measures.of(label, members))
+                bar.update()
+            results.append(ConditionColumn(name, one.how, tuple(conditions)))
+    return Breakdown(
+        keyed_by=found.keyed_by,
+        recordings=len(trials.ids),
+        recordings_without_metadata=int(np.count_nonzero(found.rows < 0)),
+        threshold=threshold,
+        columns=tuple(results),
+    )
+
+
+def _labels(
+    texts: Sequence[str],
+    rows: NDArray[np.int64],
+    trials: Trials,
+    speakers: NDArray[np.int64],
+) -> _Labels:
+    """What one column of the metadata calls each trial; ``rows`` (recordings,) lead into it."""
+    values, of_row = np.unique(np.array([*texts, ""]), return_inverse=True)
+    is_known = ~np.isin(np.char.lower(values), _UNKNOWN_TEXTS)
+    # A recording without a row has row -1, which is the empty text at the end.
+    value = np.where(is_known[of_row], of_row, -1)[rows]  # (recordings,)
+    present = np.unique(value[value >= 0])
+    if len(present) < 2:
+        always = f"is always {values[present[0]]}" if len(present) else "is empty"
+        return _Labels(f"{always}: nothing to compare")
+    numbers = _numbers(values)
+    are_numbers = bool(np.isfinite(numbers[present]).all())
+    are_whole = are_numbers and bool(np.char.isdecimal(values[present]).all())
+    if (are_whole or not are_numbers) and _are_names(value, speakers):
+        return _Labels("names the speakers: it is no condition")
+    left, right = value[trials.enrol], value[trials.test]
+    both_known = (left >= 0) & (right >= 0)
+    if len(present) > QUANTILES and are_numbers and both_known.any():
+        return _by_smaller_number(numbers[left], numbers[right], both_known)
+    if len(present) > MAXIMUM_CONDITIONS:
+        return _Labels(f"has {len(present):,} different texts: too many for conditions")
+    return _by_equal_words(left, right, both_known, values)
+
+
+def _are_names(value: NDArray[np.int64], speakers: NDArray[np.int64]) -> bool:
+    """Whether each speaker has one value (recordings,), -1 aside, that no other speaker has."""
+    known = value >= 0
+    pairs = np.unique(np.stack([value[known], speakers[known]]), axis=1)
+    return all(len(np.unique(side)) == pairs.shape[1] for side in pairs)
+
+
+def _numbers(values: NDArray[np.str_]) -> NDArray[np.float64]:
+    """The numbers (n,) that texts (n,) spell; nan where they spell none."""
+
+    def number(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            return float("nan")
+
+    return np.array([number(text) for text in values.tolist()])
+
+
+def _by_smaller_number(
+    left: NDArray[np.float64], right: NDArray[np.float64], both_known: NDArray[np.bool_]
+) -> _Labels:
+    """Labels by the quantile, among all trials, of the smaller of the two numbers of a trial."""
+    smaller = np.minimum(left, right)
+    levels = np.linspace(0.0, 1.0, QUANTILES + 1)[1:-1]
+    # Existing values, not means of two, so that the limits of a condition read as in the table.
+    edges = np.unique(np.quantile(smaller[both_known], levels, method="higher"))
+    edges = edges[edges > smaller[both_known].min()]
+    shown = [f"{edge:g}" for edge in edges]
+    names = [f"below {shown[0]}"] if shown else ["all"]
+    names += [f"{low} to below {high}" for low, high in pairwise(shown)]
+    names += [f"{shown[-1]} or more"] if shown else []
+    of_trial = np.where(both_known, np.searchsorted(edges, smaller, side="right"), len(names))
+    return _Labels("by the smaller value of the two sides", of_trial, [*names, "unknown"])
+
+
+def _by_equal_words(
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    both_known: NDArray[np.bool_],
+    values: NDArray[np.str_],
+) -> _Labels:
+    """Labels by the word that both sides share, the commonest first; then cross, then unknown."""
+    cross, unknown = len(values), len(values) + 1
+    raw = np.where(both_known, np.where(left == right, left, cross), unknown)
+    counts = np.bincount(raw, minlength=unknown + 1)
+    by_size = np.argsort(-counts[:cross], kind="stable")
+    rank = np.empty(unknown + 1, dtype=np.int64)
+    rank[by_size] = np.arange(cross)
+    rank[[cross, unknown]] = cross, unknown
+    names = [f"{word}-{word}" for word in values[by_size].tolist()]
+    return _Labels("by the value that both sides share", rank[raw], [*names, "cross", "unknown"])

@@ -1,0 +1,70 @@
+"""The DET curves of scored lists as one picture in a file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure  # without pyplot: no window system, no global state
+from matplotlib.lines import Line2D
+
+from simple_spk.metrics import ErrorRates, equal_error_rate, error_rates
+from simple_spk.report.det_curve import det_curve, det_limits, probit
+from simple_spk.report.operating_points import OWN_THRESHOLD, operating_points
+from simple_spk.scored_trials import ScoredTrials
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+LINE_STYLES = ("-", "--", ":", "-.")
+MARKERS = "o^svP"
+
+
+def write_det_plot(
+    path: str | Path,
+    results: Sequence[ScoredTrials],
+    priors: Sequence[float] = (0.01, 0.05),
+    miss_cost: float = 1.0,
+    false_alarm_cost: float = 1.0,
+) -> None:
+    """Draw the curves of labelled lists into a .png, .svg or .pdf file, whole or not at all."""
+    path = Path(path)
+    if not results:
+        raise ValueError(f"no lists to draw in {path}; expected at least one")
+    curves = [_error_rates(scored) for scored in results]
+    limits = det_limits(curves)
+    figure = Figure(figsize=(6.4, 6.4), dpi=150, layout="constrained")
+    axes = figure.add_subplot(
+        aspect="equal",
+        xlabel="False alarms (%)",
+        ylabel="Misses (%)",
+        xlim=probit(limits),
+        ylim=probit(limits),
+    )
+    axes.plot(probit(limits), probit(limits), color="0.8", linewidth=1)
+    shapes: dict[str, Line2D] = {}  # of the operating points, for the legend
+    for number, (scored, rates) in enumerate(zip(results, curves, strict=True)):
+        colour = COLOURS[number % len(COLOURS)]
+        style = LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)]
+        label = f"{scored.name}, EER {100 * equal_error_rate(rates).rate:.2f} %"
+        axes.plot(*det_curve(rates, limits), style, color=colour, label=label)
+        points = operating_points(rates, priors, miss_cost, false_alarm_cost, scored.threshold)
+        for place, point in enumerate(points):
+            if limits.contain(point.false_alarm_rate, point.miss_rate):
+                at = probit(point.false_alarm_rate), probit(point.miss_rate)
+                marker = "D" if point.name == OWN_THRESHOLD else MARKERS[place % len(MARKERS)]
+                axes.plot(*at, marker, color=colour, markeredgecolor="white", zorder=3)
+                shapes[point.name] = Line2D([], [], linestyle="none", marker=marker, color="0.4")
+    texts = [f"{100 * tick:g}" for tick in limits.ticks]
+    axes.set_xticks(probit(limits.ticks), texts)
+    axes.set_yticks(probit(limits.ticks), texts)
+    axes.grid(color="0.92")
+    axes.set_axisbelow(True)
+    lines, names = axes.get_legend_handles_labels()
+    axes.legend([*lines, *shapes.values()], [*names, *shapes], frameon=False, fontsize="small")
+    partial = path.with_name(path.name + ".partial")
+    figure.savefig(partial, format=path.suffix.removeprefix(".") or "png")
+    partial.replace(path)
+
+
+def _error_rates(scored: ScoredTrials) -> ErrorRates:
+    """The curve of a list with labels."""
+    if scored.trials.is_target is None:
+        raise ValueError(f"{scored.name} has no labels; a DET curve needs them")
+    return error_rates(scored.scores, scored.trials.is_target)

@@ -1,0 +1,220 @@
+"""The part of a report that is about one list: its scores, its conditions, its worst trials."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simple_spk.metrics import bayes_threshold, error_rates, prior_name
+from simple_spk.report.breakdown import (
+    MINIMUM_SPEAKERS,
+    MINIMUM_TRIALS,
+    Breakdown,
+    Condition,
+    ConditionColumn,
+)
+from simple_spk.report.charts import Curve, calibration_chart, histogram_chart, strip_chart
+from simple_spk.report.html_parts import Cell, card, facts_list, figure, measure, table, under
+from simple_spk.report.operating_points import operating_points
+from simple_spk.scored_trials import ScoredTrials
+
+WORST_TRIALS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class ReportedList:
+    """A scored list with labels, and all that was computed about it: the page computes no figure.
+
+    ``summary`` is that of ``metrics.summary``, perhaps with texts to be shown under ``hint`` and
+    ``intervals_missing``; ``intervals`` are those of ``bootstrap.intervals``.
+    """
+
+    scored: ScoredTrials
+    summary: Mapping[str, Any]
+    intervals: Mapping[str, Any] | None = None
+    breakdown: Breakdown | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the detection costs of all lists are of."""
+
+    priors: Sequence[float] = (0.01, 0.05)
+    miss: float = 1.0
+    false_alarm: float = 1.0
+
+
+class DrawnList(NamedTuple):
+    """A list with what its charts and tables are drawn from."""
+
+    reported: ReportedList
+    is_target: NDArray[np.bool_]
+    curve: Curve
+
+
+def drawn_list(reported: ReportedList, costs: Costs) -> DrawnList:
+    """A list with its error rates and operating points."""
+    scored = reported.scored
+    is_target = scored.trials.is_target
+    if is_target is None:
+        raise ValueError(f"{scored.name} has no labels; a report of its errors needs them")
+    rates = error_rates(scored.scores, is_target)
+    points = operating_points(rates, costs.priors, costs.miss, costs.false_alarm, scored.threshold)
+    return DrawnList(reported, is_target, Curve(scored.name, rates, points))
+
+
+def list_section(number: int, one: DrawnList, costs: Costs) -> str:
+    """All about one list."""
+    scored = one.reported.scored
+    trials = scored.trials
+    facts = {
+        "File": trials.path.name if trials.path else "not from a file",
+        "Trials": f"{len(trials):,}",
+        "Targets": f"{np.count_nonzero(one.is_target):,}",
+        "Recordings": f"{len(trials.ids):,}",
+    }
+    bayes = [
+        (bayes_threshold(prior, costs.miss, costs.false_alarm), f"actDCF({prior_name(prior)})")
+        for prior in costs.priors
+    ]
+    charts = (
+        '<div class="pair">'
+        + figure(
+            "Scores",
+            histogram_chart(f"scores-{number}", scored.scores, one.is_target, one.curve.points),
+            "Target and non-target trials, each with area one. Errors are where the two overlap: "
+            "targets left of a threshold are missed, non-targets right of it are false alarms.",
+            '<ul class="legend"><li class="key target">targets</li>'
+            '<li class="key nontarget">non-targets</li></ul>',
+        )
+        + figure(
+            "Calibration",
+            calibration_chart(f"calibration-{number}", scored.scores, one.is_target, bayes),
+            "How much likelier a target is than a non-target among trials of a like score, as a "
+            "natural logarithm (2.3 is ten to one), with 95\u00a0% intervals that take trials as "
+            "independent. On the diagonal, scores mean what they say; a straight line elsewhere "
+            "can be brought there by calibration. Scores beyond those drawn are nearly all of one "
+            "class." + _beyond(scored.scores, bayes),
+        )
+        + "</div>"
+    )
+    notes = [one.reported.summary.get(key) for key in ("hint", "intervals_missing")]
+    parts = [
+        f'<section id="list-{number}">',
+        f"<h2>{escape(scored.name)}</h2>",
+        facts_list(facts),
+        f'<p class="quiet">SHA-256: <code>{escape(trials.sha256 or "unknown")}</code></p>',
+        *(f'<p class="warning">{escape(note)}</p>' for note in notes if note),
+        charts,
+        _conditions(one.reported, costs),
+        _worst(one),
+        "</section>",
+    ]
+    return "\n".join(parts)
+
+
+def _beyond(scores: NDArray[np.floating], bayes: Sequence[tuple[float, str]]) -> str:
+    """Which actual costs are paid at thresholds that no score reaches, or that all exceed."""
+    beyond = [name for score, name in bayes if not scores.min() <= score <= scores.max()]
+    return f" No score is near the threshold of {' and '.join(beyond)}." if beyond else ""
+
+
+def _conditions(reported: ReportedList, costs: Costs) -> str:
+    """The tables of a breakdown, one per column of the metadata."""
+    found = reported.breakdown
+    if found is None:
+        return ""
+    known = found.recordings - found.recordings_without_metadata
+    silent = [column for column in found.columns if not column.conditions]
+    notes = [
+        f"Metadata of {known:,} of {found.recordings:,} recordings, found by {found.keyed_by}. "
+        f"Misses and false alarms are those at the list's EER threshold, {found.threshold:.4f}: "
+        "one threshold for all conditions, as in use."
+    ]
+    notes += [f"{column.name} {column.how}." for column in silent]
+    return "\n".join(
+        [
+            f'<h3 class="part">By condition</h3><p class="quiet">{escape(" ".join(notes))}</p>',
+            *(
+                _condition_table(column, costs, reported.summary["eer"])
+                for column in found.columns
+                if column.conditions
+            ),
+        ]
+    )
+
+
+def _condition_table(column: ConditionColumn, costs: Costs, whole_eer: float) -> str:
+    """The conditions of one column: those that could be measured as rows, the others by name."""
+    priors = [prior_name(prior) for prior in costs.priors]
+    head = ["Condition", "EER (%)", "Line: whole list"]
+    head += [*(f"minDCF({prior})" for prior in priors), "Misses (%)", "False alarms (%)"]
+    head += ["Trials", "Targets", "Speakers"]
+    rows, small = [], []
+    rates = [whole_eer]
+    for one in column.conditions:
+        rates += [one.eer or 0.0, *(under(one.intervals, ("eer",)) or ())]
+    for one in column.conditions:
+        if one.miss_rate is None and one.false_alarm_rate is None:
+            small.append(f"{one.label} ({one.trials:,} trials, {one.note})")
+            continue
+        figures = {"eer": one.eer, "min_dcf": one.min_dcf}
+        rows.append(
+            [
+                Cell(one.label, one.note, look=""),
+                measure(figures, one.intervals, ("eer",), 3, "number main"),
+                Cell("", look="", svg=_strip(one, whole_eer, 1.1 * max(rates))),
+                *(measure(figures, one.intervals, ("min_dcf", prior)) for prior in priors),
+                Cell("-" if one.miss_rate is None else f"{100 * one.miss_rate:.3f}"),
+                Cell("-" if one.false_alarm_rate is None else f"{100 * one.false_alarm_rate:.3f}"),
+                Cell(f"{one.trials:,}"),
+                Cell(f"{one.targets:,}"),
+                Cell(f"{one.speakers:,}"),
+            ]
+        )
+    content = table(column.name, head, rows) if rows else ""
+    if small:
+        content += (
+            f'<p class="how after">Too few to measure (under {MINIMUM_TRIALS} targets and '
+            f"non-targets, or under {MINIMUM_SPEAKERS} speakers): {escape(', '.join(small))}.</p>"
+        )
+    return card(column.name, content, f"Trials {column.how}.")
+
+
+def _strip(one: Condition, whole_eer: float, high: float) -> str:
+    """The drawing of a condition's equal error rate, if it has one and there is a scale."""
+    if one.eer is None or high == 0.0:
+        return ""
+    return strip_chart(one.eer, under(one.intervals, ("eer",)), whole_eer, high)
+
+
+def _worst(one: DrawnList) -> str:
+    """The trials that the system gets most wrong, by name."""
+    scores, trials = one.reported.scored.scores, one.reported.scored.trials
+    targets, nontargets = np.flatnonzero(one.is_target), np.flatnonzero(~one.is_target)
+    tables = {
+        "Targets with the lowest scores": _lowest(targets, scores[targets]),
+        "Non-targets with the highest scores": _lowest(nontargets, -scores[nontargets]),
+    }
+    cards = []
+    for title, indexes in tables.items():
+        rows = [
+            [
+                Cell(f"{scores[index]:.4f}"),
+                Cell(trials.ids[trials.enrol[index]], look="name"),
+                Cell(trials.ids[trials.test[index]], look="name"),
+            ]
+            for index in indexes.tolist()
+        ]
+        cards.append(card(title, table(title, ["Score", "Enrolment", "Test"], rows)))
+    return f'<div class="pair long">{"".join(cards)}</div>'
+
+
+def _lowest(indexes: NDArray[np.int64], keys: NDArray[np.floating]) -> NDArray[np.int64]:
+    """The indexes (k,) of the WORST_TRIALS lowest keys, rising; of equals, the earlier."""
+    few = min(WORST_TRIALS, len(keys))
+    candidates = np.flatnonzero(keys <= np.partition(keys, few - 1)[few - 1])
+    return indexes[candidates[np.argsort(keys[candidates], kind="stable")][:few]]

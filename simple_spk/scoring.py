@@ -1,0 +1,43 @@
+"""From embeddings to the scores of a trial list."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
+from simple_spk.trials import Trials
+
+# Trials whose embeddings fit into a processor's cache together: larger blocks are slower.
+TRIALS_AT_ONCE = 1024
+
+
+@torch.no_grad()
+def score_trials(
+    trials: Trials,
+    embeddings: NDArray[np.float32],
+    similarity: Similarity,
+    block: int = TRIALS_AT_ONCE,
+) -> NDArray[np.float32]:
+    """Scores (n,) in list order; row i of embeddings (recordings, dim) is of trials.ids[i].
+
+    Each recording is lifted once, and not once per trial, for the similarity to be a product.
+    """
+    device = next((t.device for t in similarity.state_dict().values()), torch.device("cpu"))
+    table = torch.from_numpy(embeddings).to(device)
+    queries = similarity.lift_queries(table).cpu().numpy()
+    keys = similarity.lift_keys(table).cpu().numpy()
+    scores = np.empty(len(trials), dtype=np.float32)
+    for start in range(0, len(trials), block):
+        some = slice(start, start + block)
+        enrol, test = queries[trials.enrol[some]], keys[trials.test[some]]
+        np.einsum("ij,ij->i", enrol, test, out=scores[some])
+    return scores
+
+
+def similarity_in_words(similarity: Similarity) -> str:
+    """What a report says of a similarity."""
+    if isinstance(similarity, GeneralizedInnerProduct):
+        return f"generalized inner product, b_theta {float(similarity.angular_bias):g}"
+    if isinstance(similarity, CosineSimilarity):
+        return "cosine"
+    return type(similarity).__name__

@@ -1,0 +1,92 @@
+"""Bootstrap intervals and AS-norm of the Vox1-E list (or one of its size), in seconds and MiB."""
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simple_spk.bootstrap import compare, intervals
+from simple_spk.normalisation import cohort_statistics, normalise
+from simple_spk.similarity import GeneralizedInnerProduct
+from simple_spk.trials import Trials, read_trials, speakers_of_recordings
+from tools.benchmarks.measure import Row, extra_memory
+
+COHORT, DIM, TOP_N = 6000, 256, 300
+
+
+def made_list() -> tuple[Trials, NDArray[np.int64]]:
+    """A list of the size of Vox1-E, and the speaker of each of its recordings."""
+    random = np.random.default_rng(0)
+    speakers = np.sort(random.integers(1251, size=145_160))
+    starts = np.searchsorted(speakers, np.arange(1252))
+    enrol = random.integers(len(speakers), size=581_480)
+    is_target = np.arange(len(enrol)) % 2 == 0
+    first, after = starts[speakers[enrol]], starts[speakers[enrol] + 1]
+    same = first + (random.random(len(enrol)) * (after - first)).astype(np.int64)
+    test = np.where(is_target, same, random.integers(len(speakers), size=len(enrol)))
+    is_target = speakers[enrol] == speakers[test]
+    ids = [f"{speaker}/{number}" for number, speaker in enumerate(speakers.tolist())]
+    return Trials(ids, enrol.astype(np.int32), test.astype(np.int32), is_target), speakers
+
+
+def statistics_candidates(folder: str | None) -> dict[str, Callable[[], object]]:
+    """What is measured, ready to run, on the real list if a folder with it is given."""
+    if folder is None:
+        trials, speakers = made_list()
+    else:
+        trials = read_trials(Path(folder) / "voxceleb" / "list_test_all.txt.gz")
+        speakers = speakers_of_recordings(trials)
+    random = np.random.default_rng(0)
+    centres = random.standard_normal((int(speakers.max()) + 1, DIM), dtype=np.float32)
+    embeddings = random.standard_normal((len(speakers), DIM), dtype=np.float32)
+    embeddings *= 2.2
+    embeddings += centres[speakers]
+    cohort = random.standard_normal((COHORT, DIM), dtype=np.float32)
+    sides = (embeddings[trials.enrol], embeddings[trials.test])
+    scores = np.einsum("nd,nd->n", *sides)
+    noisy = scores + 20.0 * random.standard_normal(len(scores), dtype=np.float32)
+    del sides
+    assert trials.is_target is not None
+    of_trials = (trials.is_target, speakers[trials.enrol], speakers[trials.test])
+    similarity = GeneralizedInnerProduct()
+
+    def adaptive_norm() -> NDArray[np.float64]:
+        statistics = cohort_statistics(embeddings, cohort, similarity, TOP_N)
+        return normalise(scores, trials.enrol, trials.test, statistics)
+
+    def bare_products() -> None:
+        keys = torch.from_numpy(cohort).T
+        for rows in torch.from_numpy(embeddings).split(2048):
+            rows @ keys
+
+    return {
+        "intervals, 1,000 replicates": lambda: intervals(scores, *of_trials, replicates=1000),
+        "compare, 1,000 replicates": lambda: compare(scores, noisy, *of_trials, replicates=1000),
+        f"AS-norm, top {TOP_N} of {COHORT}, dimension {DIM}": adaptive_norm,
+        "the bare products of AS-norm": bare_products,
+    }
+
+
+def run(options: argparse.Namespace) -> list[Row]:
+    """Bootstrap intervals and AS-norm of the Vox1-E list (or one of its size)."""
+    folder = options.data or os.environ.get("SIMPLE_SPK_DATA")
+    print("trials: Vox1-E" if folder else "trials: made up, of the size of Vox1-E")
+    place = None if folder is None else str(folder)
+    candidates = statistics_candidates(place)
+    seconds = {}
+    for name, measured in candidates.items():
+        start = time.perf_counter()
+        measured()
+        seconds[name] = time.perf_counter() - start
+    del candidates
+    measured_too = [name for name in seconds if name.startswith(("intervals", "AS-norm"))]
+    memory = {name: extra_memory(statistics_candidates, name, place) for name in measured_too}
+    return [
+        {"what": name, "seconds": value, "extra MiB": memory.get(name, "")}
+        for name, value in seconds.items()
+    ]
