@@ -21,6 +21,7 @@ from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_o
 from simple_spk.brain import SimPLEBrain, unwrap
 from simple_spk.distributed import leave_group
 from simple_spk.model_folder import save_model
+from simple_spk.whole_file import whole_file
 from simple_spk.yaml_errors import explain_yaml_error
 
 logger = logging.getLogger(__name__)
@@ -143,9 +144,8 @@ def describe(result: dict) -> str:
 
 def write_json(path: Path, content: dict) -> None:
     """Write a JSON file that, if it exists, is whole."""
-    partial = path.with_suffix(".json.partial")
-    partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    partial.rename(path)
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ such as m4a, is decoded whole by FFmpeg for every crop: right, but to be convert
 """
 
 import functools
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -70,15 +71,21 @@ def duration_seconds(path: str | Path) -> float:
 
 
 def _open(path: str | Path) -> soundfile.SoundFile | None:
-    """The opened file, known to hold samples; None if its format is none of soundfile's."""
+    """The opened file, known to hold samples; None if its format is none of soundfile's.
+
+    Raises AudioError for a file that is no recording or not there, OSError for one out of reach.
+    """
     if not Path(path).is_file():
         raise AudioError(f"no audio file at {path}: check the data folder, or remove its row")
     try:
-        file = soundfile.SoundFile(path)
+        file = soundfile.SoundFile(os.fsencode(path))  # a name need not be UTF-8
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:  # TypeError: *.raw
         if getattr(error, "code", None) == UNKNOWN_FORMAT:
             return None
-        raise BadRecordingError(path, "not audio", f"is not readable audio ({error})") from error
+        with open(path, "rb"):  # the operating system says better why it refuses a file
+            pass
+        reason = getattr(error, "error_string", error)
+        raise BadRecordingError(path, "not audio", f"is not readable audio ({reason})") from error
     fault = _fault(file)
     if fault is not None:
         file.close()
@@ -112,7 +119,8 @@ def _read(
     try:
         file.seek(start)
         channels = file.read(count, dtype="float32", always_2d=True)
-    except (soundfile.LibsndfileError, RuntimeError) as error:
+    # ValueError, MemoryError: a damaged header promises fewer than no samples, or billions.
+    except (soundfile.LibsndfileError, RuntimeError, ValueError, MemoryError) as error:
         details = f"breaks off near second {start / file.samplerate:.2f} ({error})"
         raise BadRecordingError(path, "damaged", details) from error
     if len(channels) < count:

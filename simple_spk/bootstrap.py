@@ -157,14 +157,17 @@ def intervals(
     """
     costs = [(prior, miss_cost, false_alarm_cost) for prior in priors]
     labels, speakers, count = _checked_speakers(is_target, enrol_speaker, test_speaker)
-    _check_draws(replicates, level)
+    check_draws(replicates, level, seed)
     trials = _Resampled(np.asarray(scores), labels, speakers, costs)
     estimates = trials.measures(np.ones(count))
     drawn = np.stack(list(_draws([trials], count, replicates, seed, progress)))[:, 0]
     usable, unusable = _usable(drawn)
     centres, deviations = _centres_and_deviations(np.sqrt(estimates), np.sqrt(usable))
     reach = _normal_quantile(level) * deviations
-    lows, highs = (np.maximum(0.0, end) ** 2 for end in (centres - reach, centres + reach))
+    # What is the least of all thresholds or calibrations is at most 1, which is that of ignorance.
+    most = np.array([1.0 if key[0].startswith("min_") else np.inf for key in trials.keys])
+    ends = (centres - reach, centres + reach)
+    lows, highs = (np.minimum(np.maximum(0.0, end) ** 2, most) for end in ends)
     result: dict[str, Any] = {}
     for key, low, high in zip(trials.keys, lows, highs, strict=True):
         _put(result, key, [float(low), float(high)])
@@ -193,7 +196,7 @@ def compare(
     """
     costs = [(prior, miss_cost, false_alarm_cost) for prior in priors]
     labels, speakers, count = _checked_speakers(is_target, enrol_speaker, test_speaker)
-    _check_draws(replicates, level)
+    check_draws(replicates, level, seed)
     systems = [_Resampled(np.asarray(s), labels, speakers, costs) for s in (scores_a, scores_b)]
     of_a, of_b = (system.measures(np.ones(count)) for system in systems)
     drawn = np.stack(list(_draws(systems, count, replicates, seed, progress)))
@@ -256,12 +259,14 @@ def _checked_speakers(
     return labels, numbers.reshape(2, -1).astype(np.int32), len(distinct)
 
 
-def _check_draws(replicates: int, level: float) -> None:
-    """Raise if intervals cannot be had from so many replicates at this level."""
+def check_draws(replicates: int, level: float = 0.95, seed: int = 0) -> None:
+    """Raise if intervals cannot be had from so many replicates at this level with this seed."""
     if replicates < 2:
         raise ValueError(f"replicates must be at least 2, not {replicates}; 1000 are usual")
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie strictly between 0 and 1, not {level}")
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, not {seed}")
 
 
 def _usable(drawn: Values) -> tuple[Values, int]:

@@ -26,7 +26,7 @@ from simple_spk.distributed import (
 from simple_spk.loss import SimPLELoss
 
 logger = logging.getLogger(__name__)
-HEADLINES = ("eer", "min_dcf")  # metrics that a line of the log has room for
+HEADLINES = ("eer", "min_dcf_0.01", "min_dcf_0.05")  # what a line of the log has room for
 
 
 class SimPLEBrain(sb.Brain):
@@ -199,7 +199,7 @@ class SimPLEBrain(sb.Brain):
         if self.hparams.validation is not None:
             metrics = self.run_evaluation(self.hparams.validation)
         numbers = plain_numbers(metrics)
-        shown = {name: value for name, value in numbers.items() if name.startswith(HEADLINES)}
+        shown = {name: value for name, value in numbers.items() if name in HEADLINES}
         logger.info(
             "epoch %s, step %s: loss %.4f%s",
             epoch,

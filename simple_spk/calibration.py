@@ -22,8 +22,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from simple_spk.whole_file import whole_file
+
 VERSION = 1
 RIDGE = 1e-9  # on weights of standardised features: bounds them where the classes are separable
+DURATION = "log_duration"  # what the quality measures of durations are called after
 
 Quality = Mapping[str, NDArray[np.floating]]  # measures (n,) of the n trials, by name
 
@@ -39,6 +42,11 @@ class Calibration:
     trained_on: str
     trials: int
     targets: int
+
+    @property
+    def needs_durations(self) -> bool:
+        """Whether one of the quality measures is of durations."""
+        return any(name.endswith(DURATION) for name in self.quality_weights)
 
     def apply(self, scores: ArrayLike, quality: Quality | None = None) -> NDArray[np.float64]:
         """Natural-log likelihood ratios (n,) of scores (n,) and the quality measures they need."""
@@ -56,12 +64,10 @@ class Calibration:
 
     def save(self, path: str | Path) -> None:
         """Write a JSON file; it appears under its name only once it is complete."""
-        path = Path(path)
-        partial = path.with_name(path.name + ".partial")
         content = {"calibration_version": VERSION} | asdict(self)
         text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(path)
+        with whole_file(path) as partial:
+            partial.write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "Calibration":
@@ -148,7 +154,7 @@ def quality_measures(
                 f"durations must be positive, but that of recording {shortest} is "
                 f"{durations_seconds[shortest]} s: correct it"
             )
-        of_recordings["log_duration"] = np.log(durations_seconds.astype(np.float64))
+        of_recordings[DURATION] = np.log(durations_seconds.astype(np.float64))
     if embeddings is not None:
         of_recordings["length"] = np.linalg.norm(embeddings.astype(np.float64), axis=1)
     found = {}

@@ -2,9 +2,11 @@
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
+BROKEN_PIPE, INTERRUPTED = 141, 130  # exit codes as shells give them
 # Only the module of the command that is run is imported: what needs no torch starts at once.
 COMMANDS = {
     "prepare": "from the archives of a corpus to what training reads",
@@ -38,10 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parser(arguments).parse_args(arguments)
     try:
-        return options.run(options) or 0
+        code: int = options.run(options) or 0
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # who reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
     except (ValueError, OSError) as error:
         print(f"simple-spk: error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\nsimple-spk: stopped", file=sys.stderr)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

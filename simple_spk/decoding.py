@@ -59,7 +59,12 @@ def decode(path: str | Path, sample_rate: int = 16000) -> NDArray[np.float32]:
         raise BadRecordingError(path, "truncated", details)
     if not np.isfinite(waveform).all():
         raise BadRecordingError(path, "damaged", "holds samples that are not numbers")
-    return waveform if found_rate == sample_rate else _resample(waveform, found_rate, sample_rate)
+    if found_rate != sample_rate:
+        waveform = _resample(waveform, found_rate, sample_rate)
+    if not len(waveform):
+        details = f"holds {seconds:.6f} s, less than a sample at {sample_rate} Hz"
+        raise BadRecordingError(path, "too short", details)
+    return waveform
 
 
 def header_seconds(path: str | Path) -> float:
@@ -142,4 +147,4 @@ def _resample(waveform: NDArray[np.float32], found: int, wanted: int) -> NDArray
     frame.sample_rate = found
     resampler = av.AudioResampler(format="fltp", layout="mono", rate=wanted)
     frames = [*resampler.resample(frame), *resampler.resample(None)]
-    return np.concatenate([part.to_ndarray()[0] for part in frames])
+    return np.concatenate([np.empty(0, np.float32), *(part.to_ndarray()[0] for part in frames)])

@@ -1,7 +1,6 @@
 """Embeddings on disk: .npz, .safetensors, or the .ark and .scp of Kaldi; nothing is executed."""
 
 import functools
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from simple_spk.kaldi_vectors import read_vectors, write_vectors
+from simple_spk.kaldi_vectors import check_names, read_vectors, write_vectors
+from simple_spk.whole_file import whole_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,18 @@ class Embeddings:
         return self.matrix[np.fromiter(rows, dtype=np.int64, count=len(names))]
 
 
+def check_format(path: Path, ids: Sequence[str]) -> None:
+    """Raise if embeddings of these names could not be written to a file of this name."""
+    if path.suffix == ".scp":
+        raise ValueError(f"{path}: name the .ark instead; its .scp is written beside it")
+    if path.suffix == ".ark":
+        check_names(path, ids)
+    if path.suffix == ".safetensors":
+        broken = [name for name in ids if "\n" in name]
+        if broken:
+            raise ValueError(f"{path}: the id {broken[0]!r} has a line break: rename it")
+
+
 def write_embeddings(
     path: str | Path,
     ids: Sequence[str],
@@ -75,26 +87,20 @@ def write_embeddings(
     ``origin`` tells which model made them; Kaldi has no place for it.
     """
     path = Path(path)
+    check_format(path, ids)
     named = Embeddings(list(ids), np.ascontiguousarray(embeddings), path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".ark":
         write_vectors(path, named.ids, named.matrix)
         return
-    if path.suffix == ".scp":
-        raise ValueError(f"{path}: name the .ark instead; its .scp is written beside it")
-    partial = path.with_name(path.name + ".partial")
-    if path.suffix == ".safetensors":
-        broken = [name for name in named.ids if "\n" in name]
-        if broken:
-            raise ValueError(f"{path}: the id {broken[0]!r} has a line break: rename it")
-        lines = np.frombuffer("\n".join(named.ids).encode(), dtype=np.uint8)
-        metadata = None if origin is None else {"origin": origin}
-        save_file({"ids": lines, "embeddings": named.matrix}, partial, metadata)
-    else:
-        with partial.open("wb") as file:
-            names = np.array(named.ids, dtype=np.str_)
-            np.savez(file, ids=names, embeddings=named.matrix, origin=np.array(origin or ""))
-    partial.replace(path)
+    with whole_file(path) as partial:
+        if path.suffix == ".safetensors":
+            lines = np.frombuffer("\n".join(named.ids).encode(), dtype=np.uint8)
+            metadata = None if origin is None else {"origin": origin}
+            save_file({"ids": lines, "embeddings": named.matrix}, partial, metadata)
+        else:
+            with partial.open("wb") as file:
+                names = np.array(named.ids, dtype=np.str_)
+                np.savez(file, ids=names, embeddings=named.matrix, origin=np.array(origin or ""))
 
 
 def read_embeddings(path: str | Path) -> Embeddings:
@@ -121,9 +127,10 @@ def _read_npz(path: Path) -> tuple[list[str], NDArray[np.generic], str | None]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             origin = str(arrays["origin"]) if "origin" in arrays else ""
-            ids = [str(name) for name in arrays["ids"].tolist()]
-            return ids, arrays["embeddings"], origin or None
-    except (ValueError, KeyError, OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
+            ids = arrays["ids"]
+            names = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
+            return names.astype(np.str_).ravel().tolist(), arrays["embeddings"], origin or None
+    except Exception as error:  # numpy and zipfile raise whatever damaged bytes lead to
         raise ValueError(
             f"{path} is not an .npz with the arrays ids and embeddings ({error}): make it again"
         ) from error

@@ -65,8 +65,8 @@ class Extractor:
 
     @torch.no_grad()
     def verify(self, enrol: str | Path, test: str | Path) -> Verdict:
-        """The similarity of two audio files and SimPLE's own decision: accept above -b."""
+        """The similarity of two audio files and SimPLE's own decision: accept from -b upwards."""
         first, second = torch.from_numpy(self.embed([enrol, test])).to(self.device).split(1)
         score = float(self.model.similarity.pairs(first, second))
         threshold = self.model.threshold
-        return Verdict(score, threshold, None if threshold is None else score > threshold)
+        return Verdict(score, threshold, None if threshold is None else score >= threshold)

@@ -141,11 +141,13 @@ def cut_fields(content: bytes, columns: int) -> FieldTable | None:
 
 def read_text(path: Path, kind: str) -> bytes:
     """The bytes of a text file of some kind, unpacked if gzipped, and known to be UTF-8."""
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(
             f"{kind} {path} does not exist; check the spelling, and that a relative path "
             f"starts from the current directory, {Path.cwd()}"
         )
+    if path.is_dir():
+        raise IsADirectoryError(f"{kind} {path} is a folder: name a file in it")
     text = path.read_bytes()
     if text.startswith(b"\x1f\x8b"):  # by content, as some lists lose or keep .gz on the way
         try:

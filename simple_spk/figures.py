@@ -8,11 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk import __version__
-from simple_spk.bootstrap import intervals
-from simple_spk.known_lists import wrong_list_hint
-from simple_spk.metrics import error_rates_at, summary
+from simple_spk.bootstrap import check_draws, intervals
+from simple_spk.known_lists import fingerprint, wrong_list_hint
+from simple_spk.metrics import bayes_threshold, error_rates_at, summary
 from simple_spk.scored_trials import ScoredTrials
-from simple_spk.trials import speakers_of_recordings
+from simple_spk.trials import Trials, speakers_by_name, speakers_of_recordings
+
+SPEAKERS_GUESSED = (
+    "names do not tell the speakers, so intervals take recordings that target trials join for one "
+    "speaker; if these do not join all recordings of a speaker, intervals are too narrow: give the "
+    "speakers in a file (--speakers)"
+)
+NOTES = ("hint", "intervals_missing", "intervals_note")  # keys of what to tell people in words
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,12 @@ class FigureSettings:
     false_alarm_cost: float = 1.0
     replicates: int = 0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for prior in self.priors:
+            bayes_threshold(prior, self.miss_cost, self.false_alarm_cost)  # raises if there is none
+        if self.replicates:
+            check_draws(self.replicates, seed=self.seed)
 
 
 def figures_of(
@@ -39,14 +52,10 @@ def figures_of(
     """
     trials = scored.trials
     identity = {
-        "list": scored.name,
-        "list_file": None if trials.path is None else str(trials.path),
-        "list_sha256": trials.sha256,
+        **identity_of(trials, scored.name),
         "hint": wrong_list_hint(trials),
         "model": scored.model,
         "similarity": scored.similarity,
-        "software": f"simple_spk {__version__}",
-        "trials": len(trials),
     }
     if trials.is_target is None:
         return identity
@@ -61,18 +70,21 @@ def figures_of(
         raise ValueError(f"{scored.name}: {error}") from error
     result = {
         **identity,
-        "target_share": found["targets"] / found["trials"],
         **costs,
         **found,
         "at_eer_threshold": _rates(scored, trials.is_target, found["eer_threshold"]),
         "own_threshold": _rates(scored, trials.is_target, scored.threshold),
         "intervals": None,
         "intervals_missing": None,
+        "intervals_note": None,
     }
     if settings.replicates:
         # A list can have error rates without telling its speakers apart; say so, and go on.
         try:
             if speakers is None:
+                speakers = speakers_by_name(trials)
+            if speakers is None:
+                result["intervals_note"] = SPEAKERS_GUESSED
                 speakers = speakers_of_recordings(trials)
             result["intervals"] = intervals(
                 scored.scores,
@@ -87,6 +99,25 @@ def figures_of(
         except ValueError as error:
             result["intervals_missing"] = str(error)
     return result
+
+
+def identity_of(trials: Trials, name: str) -> dict[str, Any]:
+    """Which list figures are of, and which software made them, as plain data.
+
+    Files of one list differ in ``list_sha256`` by format and order, and score files that bring
+    their own labels have none, but all have one ``list_fingerprint``.
+    """
+    number, targets = fingerprint(trials), trials.is_target
+    share = None if targets is None else np.count_nonzero(targets) / len(targets)
+    return {
+        "list": name,
+        "list_file": None if trials.path is None else str(trials.path),
+        "list_sha256": trials.sha256,
+        "list_fingerprint": None if number is None else f"{number:016x}",
+        "trials": len(trials),
+        "target_share": share,
+        "software": f"simple_spk {__version__}",
+    }
 
 
 def _rates(

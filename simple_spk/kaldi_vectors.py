@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.field_table import read_text, shown
+from simple_spk.whole_file import whole_file
 
 BINARY_MARK = b"\0B"
 
@@ -36,23 +37,26 @@ def read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     return ids, np.array(vectors, dtype=np.float32)
 
 
-def write_vectors(path: Path, ids: Sequence[str], vectors: NDArray[np.float32]) -> None:
-    """Write vectors (n, dim) as a binary .ark, and an .scp beside it; both whole or not at all."""
-    unfit = [name for name in ids if not name or len(name.split()) != 1 or name != name.strip()]
+def check_names(path: Path, ids: Sequence[str]) -> None:
+    """Raise if vectors of these names could not be written to an .ark."""
+    unfit = [name for name in ids if name.encode().split() != [name.encode()]]
     if unfit:
         raise ValueError(f"{path}: Kaldi's ids have no spaces, but one is {unfit[0]!r}: rename it")
+    _kaldiio()
+
+
+def write_vectors(path: Path, ids: Sequence[str], vectors: NDArray[np.float32]) -> None:
+    """Write vectors (n, dim) as a binary .ark, and an .scp beside it; both whole or not at all."""
+    check_names(path, ids)
     kaldiio = _kaldiio()
-    partial = path.with_name(path.name + ".partial")
     places = []
-    with partial.open("wb") as file:
+    with whole_file(path) as partial, partial.open("wb") as file:
         for name, vector in zip(ids, vectors, strict=True):
             places.append(file.tell() + len(name.encode()) + 1)
             kaldiio.save_ark(file, {name: vector})
-    scp, scp_partial = path.with_suffix(".scp"), path.with_suffix(".scp.partial")
-    with scp_partial.open("w", encoding="utf-8", newline="\n") as lines:
-        lines.writelines(f"{n} {path.name}:{p}\n" for n, p in zip(ids, places, strict=True))
-    partial.replace(path)
-    scp_partial.replace(scp)
+    with whole_file(path.with_suffix(".scp")) as partial:
+        lines = (f"{name} {path.name}:{place}\n" for name, place in zip(ids, places, strict=True))
+        partial.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
 def _ark_entries(path: Path) -> Iterator[tuple[str, NDArray[np.floating]]]:
@@ -66,7 +70,7 @@ def _ark_entries(path: Path) -> Iterator[tuple[str, NDArray[np.floating]]]:
                 raise ValueError(f"{path} is no Kaldi archive ({error}): make it again") from error
             if name is None:
                 return
-            name = name.strip()  # in text archives, the end of the line before
+            name = name.strip(" \t\r\n")  # in text archives, the end of the line before
             if name:
                 yield name, _array(path, name, file)
 
@@ -87,7 +91,7 @@ def _scp_entry(
     path: Path, number: int, line: bytes, arks: dict[str, Path]
 ) -> tuple[str, Path, int]:
     """A line of a script file: the name, the archive (``arks`` has those found), the place."""
-    fields = line.decode().split(maxsplit=1)
+    fields = [field.decode() for field in line.split(maxsplit=1)]
     target = fields[1].strip() if len(fields) == 2 else ""
     if not target or "|" in (target[0], target[-1]) or target.endswith("]"):
         raise ValueError(
@@ -100,6 +104,11 @@ def _scp_entry(
     if file not in arks:
         # As Kaldi does, from the current directory; or else beside the script file, as ours are.
         found = [ark for ark in (Path(file), path.parent / file) if ark.is_file()]
+        if len(found) == 2 and not found[0].samefile(found[1]):
+            raise ValueError(
+                f"{path}, line {number}: {file} lies both in {Path.cwd()} and beside the script "
+                "file: move one away, or start from another folder"
+            )
         if not found:
             raise FileNotFoundError(
                 f"{path}, line {number}: {file} does not exist, neither in {Path.cwd()} nor beside "

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.text_columns import TextColumn, TextColumnWriter, look_at_csv
+from simple_spk.text_columns import Fields, TextColumn, TextColumnWriter, look_at_csv
 
 COLUMNS = ("ID", "wav", "duration", "spk_id")
+LONGEST_FIELD_BYTES = 2048  # some columns become arrays of fixed width: a giant would fill memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +62,7 @@ def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
     if missing:
         raise ValueError(
             f"{path} lacks the columns {', '.join(missing)}: its first line must name "
-            f"{', '.join(COLUMNS)}, and is {','.join(text.header)!r}"
+            f"{', '.join(COLUMNS)}, and is {','.join(text.header)[:200]!r}"
         )
     wavs = TextColumnWriter(text.lines, text.size_bytes)
     ids = TextColumnWriter(text.lines, text.size_bytes) if with_ids else None
@@ -71,6 +72,7 @@ def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
     number_of_speaker: dict[bytes, int] = {}
     row = 0
     for line, columns in text.blocks():
+        _require_sane_lengths(path, line, columns)
         wavs.append(columns["wav"])
         if ids is not None:
             ids.append(columns["ID"])
@@ -121,6 +123,19 @@ def write_manifest(
         texts = (f"{duration:.3f}" for duration in durations_seconds)
         writer.writerows(zip(ids, wavs, texts, speakers, strict=True))
     partial.replace(path)
+
+
+def _require_sane_lengths(path: Path, line: int, columns: dict[str, Fields]) -> None:
+    """Raise if a field is empty, or absurdly long; ``line`` is that of the first row."""
+    for name in COLUMNS:
+        lengths = columns[name].lengths
+        wrong = np.flatnonzero((lengths == 0) | (lengths > LONGEST_FIELD_BYTES))
+        if len(wrong):
+            found = f"has {lengths[wrong[0]]} bytes" if lengths[wrong[0]] else "is empty"
+            raise ValueError(
+                f"{path}, line {line + wrong[0]}: {name} {found} (with {len(wrong) - 1} more such "
+                f"lines nearby): correct or remove them, or prepare the data again"
+            )
 
 
 def _durations(path: Path, line: int, texts: NDArray[np.bytes_]) -> NDArray[np.float64]:

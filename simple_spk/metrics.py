@@ -376,8 +376,8 @@ def summary(
 
 
 def prior_name(prior: float) -> str:
-    """A prior as it is written in the keys of ``summary``: 0.01 is "0.01"."""
-    return f"{prior:g}"
+    """A prior as it is written in the keys of ``summary``: 0.01 is "0.01"; no two share one."""
+    return repr(float(prior))
 
 
 def _checked(

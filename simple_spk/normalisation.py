@@ -95,6 +95,16 @@ def normalise(
     return (sides[0] + sides[1]) / 2
 
 
+def check_cohort_size(size: int, top_n: int | None) -> None:
+    """Raise if ``top_n`` members of so large a cohort cannot be taken, or give no deviation."""
+    if size < 2:
+        raise ValueError(f"the cohort has {size} members; a deviation needs at least 2")
+    if top_n is not None and not 2 <= top_n <= size:
+        raise ValueError(
+            f"top_n must lie between 2 and the {size} members of the cohort, not {top_n}"
+        )
+
+
 def _check(embeddings: NDArray[np.float32], cohort: NDArray[np.float32], top_n: int | None) -> None:
     """Raise if these recordings and this cohort do not fit together."""
     if embeddings.ndim != 2 or cohort.ndim != 2 or embeddings.shape[1] != cohort.shape[1]:
@@ -102,9 +112,4 @@ def _check(embeddings: NDArray[np.float32], cohort: NDArray[np.float32], top_n: 
             f"embeddings have shape {embeddings.shape} and the cohort {cohort.shape}; expected "
             "(n, dim) and (c, dim) of one model"
         )
-    if len(cohort) < 2:
-        raise ValueError(f"the cohort has {len(cohort)} members; a deviation needs at least 2")
-    if top_n is not None and not 2 <= top_n <= len(cohort):
-        raise ValueError(
-            f"top_n must lie between 2 and the {len(cohort)} members of the cohort, not {top_n}"
-        )
+    check_cohort_size(len(cohort), top_n)

@@ -1,6 +1,7 @@
 """Score files: trials with their scores, as this and other toolkits write them."""
 
 import codecs
+import dataclasses
 import gzip
 from collections.abc import Iterable
 from itertools import repeat
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simple_spk.field_table import FieldTable, cut_fields, read_text, shown
 from simple_spk.trials import Trials, check_distinct, name_of, pair_numbers
+from simple_spk.whole_file import whole_file
 
 ScoreFormat = Literal["wespeaker", "voxceleb", "voxsrc"]
 SCORE_FORMATS: tuple[ScoreFormat, ...] = get_args(ScoreFormat)
@@ -60,7 +62,8 @@ def read_scores(
     ``enrol test 0|1 score`` (SpeechBrain), ``0|1 enrol test score``, ``enrol test score``,
     ``score enrol test`` (VoxSRC), or a bare ``score`` per line. With ``trials`` these are returned,
     and the scores in their order: the file must name the same pairs, in any order, and bare scores
-    are taken line by line. Labels must agree where both have them.
+    are taken line by line. Labels must agree where both have them, and
+    are taken from the file if only that has some.
     """
     path = Path(path)
     content = read_text(path, "score file").removeprefix(codecs.BOM_UTF8).rstrip()
@@ -83,7 +86,10 @@ def read_scores(
     check_distinct(found, path)
     if trials is None:
         return found, scores
-    return trials, scores[_rows_of(trials, found)]
+    rows = _rows_of(trials, found)
+    if trials.is_target is None and found.is_target is not None:
+        trials = dataclasses.replace(trials, is_target=found.is_target[rows])
+    return trials, scores[rows]
 
 
 def write_scores(
@@ -119,12 +125,12 @@ def write_scores(
     labels: Iterable[str] = repeat("")
     if trials.is_target is not None:
         labels = map(words.__getitem__, trials.is_target.tolist())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
     open_text = gzip.open if path.suffix == ".gz" else open
-    with open_text(partial, "wt", encoding="utf-8", newline="\n") as file:
+    with (
+        whole_file(path) as partial,
+        open_text(partial, "wt", encoding="utf-8", newline="\n") as file,
+    ):
         file.writelines(map(line.format, enrol, test, values.tolist(), labels))
-    partial.replace(path)
 
 
 def _recognised(path: Path, content: bytes, trials: Trials | None) -> tuple[_Layout, FieldTable]:

@@ -1,5 +1,6 @@
 """Enrolled speakers: several recordings make one template, compared as one embedding is."""
 
+import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from simple_spk.embeddings_file import Embeddings
 from simple_spk.field_table import read_text, shown
+from simple_spk.manifest import read_manifest
 from simple_spk.trials import Trials
 
 # The mean of embeddings as they are, in which long and clear recordings count more (SimPLE's
@@ -30,8 +32,10 @@ def read_enrolments(path: str | Path) -> Enrolments:
     """The models of a text file in Kaldi's spk2utt format: ``model recording recording ...``."""
     path = Path(path)
     recordings_of_model: dict[str, list[str]] = {}
-    for number, line in enumerate(read_text(path, "enrolments").rstrip().split(b"\n"), start=1):
-        model, *recordings = line.decode("utf-8-sig").split() or [""]
+    content = read_text(path, "enrolments").removeprefix(codecs.BOM_UTF8).rstrip()
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        # Fields are cut as in trial lists: odd spaces of Unicode belong to names.
+        model, *recordings = [field.decode() for field in line.split()] or [""]
         problem = ""
         if not recordings:
             problem = "expected 'model recording recording ...'"
@@ -84,6 +88,13 @@ def embeddings_of_trials(
     sums = np.add.reduceat(parts, np.cumsum(sizes) - sizes, axis=0)
     table[models] = sums / sizes[:, None]
     return table
+
+
+def read_durations(manifest: str | Path) -> dict[str, float]:
+    """How many seconds each recording of a manifest lasts, by its ID."""
+    utterances = read_manifest(manifest)
+    durations = utterances.durations_seconds.tolist()
+    return {name: durations[row] for name, row in utterances.row_of_id.items()}
 
 
 def durations_of_trials(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 BLOCK_BYTES = 1 << 21
 ROWS_AT_ONCE = 1 << 16
+LONGEST_HEADER_BYTES = 1 << 16
 # What stands between the fields and behind the rows of quoted text once it is unquoted.
 FIELD_MARK, ROW_MARK = "\x1f", "\x1e"
 
@@ -49,8 +50,7 @@ class TextColumnWriter:
 
     def append(self, fields: "Fields") -> None:
         """Add the texts of a column of a block."""
-        lengths = fields.ends - fields.starts
-        ends = self.size_bytes + np.cumsum(lengths)
+        ends = self.size_bytes + np.cumsum(fields.lengths)
         # +1 where a field begins, -1 where it ends: the running sum is 1 within fields.
         steps = np.zeros(len(fields.text) + 1, dtype=np.int8)
         steps[fields.starts] += 1
@@ -72,9 +72,14 @@ class Fields(NamedTuple):
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
 
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The bytes (n,) of each text."""
+        return self.ends - self.starts
+
     def as_array(self) -> NDArray[np.bytes_]:
         """The texts (n,) as a numpy array of fixed width."""
-        lengths = self.ends - self.starts
+        lengths = self.lengths
         columns = np.arange(max(1, int(lengths.max())))
         places = np.minimum(self.starts[:, None] + columns, len(self.text) - 1)
         characters = np.where(columns < lengths[:, None], self.text[places], 0).astype(np.uint8)
@@ -135,7 +140,7 @@ class CsvText(NamedTuple):
         if len(ragged):
             raise ValueError(
                 f"{self.path}, line {line + ragged[0]}: {fields_of_row[ragged[0]]} fields instead "
-                f"of {len(self.header)}"
+                f"of {len(self.header)}: correct or remove the line, or prepare the data again"
             )
         row_starts = np.append(0, row_ends[:-1] + 1)
         has_return = (row_ends > row_starts) & (text[row_ends - 1] == ord("\r"))
@@ -153,16 +158,29 @@ def look_at_csv(path: Path) -> CsvText:
     lines, size, is_quoted, ends_open = 0, 0, False, False
     decoder = codecs.getincrementaldecoder("utf-8")()
     with path.open("rb") as file:
-        header = next(csv.reader([file.readline().decode("utf-8-sig", errors="replace")]), [])
-        while chunk := file.read(BLOCK_BYTES):
-            try:
+        header = _header(path, file.readline(LONGEST_HEADER_BYTES))
+        try:
+            while chunk := file.read(BLOCK_BYTES):
                 if not chunk.isascii() or decoder.getstate()[0]:
                     decoder.decode(chunk)
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
-            if b"\0" in chunk or b"\x1e" in chunk or b"\x1f" in chunk:
-                raise ValueError(f"{path} is not a CSV file in UTF-8: it holds control characters")
-            lines, size = lines + chunk.count(b"\n"), size + len(chunk)
-            is_quoted = is_quoted or b'"' in chunk
-            ends_open = not chunk.endswith(b"\n")
+                if b"\0" in chunk or b"\x1e" in chunk or b"\x1f" in chunk:
+                    raise ValueError(
+                        f"{path} is not a CSV file in UTF-8: it holds control characters"
+                    )
+                lines, size = lines + chunk.count(b"\n"), size + len(chunk)
+                is_quoted = is_quoted or b'"' in chunk
+                ends_open = not chunk.endswith(b"\n")
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
     return CsvText(path, header, lines + ends_open, size, is_quoted)
+
+
+def _header(path: Path, line: bytes) -> list[str]:
+    """The names in the first line of a CSV file; none in an empty file."""
+    if not line:
+        return []
+    try:
+        return next(csv.reader([line.decode("utf-8-sig")], strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a CSV file in UTF-8: its first line: {error}") from error

@@ -120,14 +120,24 @@ def speakers_of_recordings(trials: Trials) -> NDArray[np.int64]:
     """
     if trials.is_target is None:
         raise ValueError(f"{trials.path} has no labels, so they cannot tell its speakers")
+    by_name = speakers_by_name(trials)
+    if by_name is not None:
+        return by_name
+    return _connected(
+        len(trials.ids), trials.enrol[trials.is_target], trials.test[trials.is_target]
+    )
+
+
+def speakers_by_name(trials: Trials) -> NDArray[np.int64] | None:
+    """A speaker's number (ids,) as names tell it, if that explains every label; else None."""
+    if trials.is_target is None:
+        return None
     for mark in "/-":
         prefixes = [name.split(mark, 1)[0] for name in trials.ids]
         speakers = np.unique(np.array(prefixes), return_inverse=True)[1]
         if np.array_equal(speakers[trials.enrol] == speakers[trials.test], trials.is_target):
             return speakers
-    return _connected(
-        len(trials.ids), trials.enrol[trials.is_target], trials.test[trials.is_target]
-    )
+    return None
 
 
 def check_distinct(trials: Trials, path: Path) -> None:

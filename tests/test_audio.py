@@ -1,5 +1,6 @@
 """Laws of reading audio: a crop is a slice, and bad files are named."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -178,6 +179,28 @@ def test_a_file_whose_name_promises_samples_without_a_header(tmp_path: Path) -> 
     (tmp_path / "x.raw").write_bytes(bytes(1000))
     with pytest.raises(AudioError, match=r"x\.raw"):
         read_recording(tmp_path / "x.raw")
+
+
+@Readers
+@pytest.mark.parametrize("suffix", [".wav", ".m4a"])
+def test_a_name_that_is_not_utf_8(read: Callable, suffix: str, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "x.wav", noise(16000), 16000)
+    write_m4a(tmp_path / "x.m4a", noise(16000))
+    odd = tmp_path / (os.fsdecode(b"\xff") + suffix)
+    expected = read(tmp_path / f"x{suffix}")
+    (tmp_path / f"x{suffix}").rename(odd)
+    assert np.array_equal(read(odd), expected)
+
+
+@pytest.mark.parametrize("promised_frames", [0x7FFFFFFF, 0xFFFFFFFF])
+def test_a_header_that_promises_absurd_lengths(promised_frames: int, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "x.mp3", noise(32000), 16000)
+    content = bytearray((tmp_path / "x.mp3").read_bytes())
+    count_at = content.index(b"Xing") + 8
+    content[count_at : count_at + 4] = promised_frames.to_bytes(4, "big")
+    (tmp_path / "x.mp3").write_bytes(content)
+    with pytest.raises(AudioError, match=r"x\.mp3"):
+        read_recording(tmp_path / "x.mp3")
 
 
 @Readers

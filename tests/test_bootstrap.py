@@ -114,6 +114,19 @@ def test_more_speakers_or_a_lower_level_narrow_the_interval() -> None:
     assert width(20, level=0.5) < 0.5 * width(20)
 
 
+def test_no_interval_leaves_what_a_measure_can_be() -> None:
+    """The least cost of all thresholds or calibrations is at most 1, however few the speakers."""
+    exceeded = 0
+    for seed in range(5):
+        scores, trials = made_list(seed, speakers=5, targets=2, nontargets=30)
+        found = flat(intervals(scores / 100, *trials, replicates=50))
+        for key, (low, high) in found.items():
+            assert 0.0 <= low <= high
+            assert high <= 1.0 or not key[0].startswith("min_"), key
+            exceeded += high == 1.0
+    assert exceeded
+
+
 def test_repeating_every_trial_makes_nobody_surer() -> None:
     """The number of trials is not what counts, which is why trials are not what is resampled."""
     scores, trials = made_list(3)
@@ -195,6 +208,8 @@ def test_unusable_arguments_are_refused() -> None:
         intervals([1.0, 2.0, 3.0], [1, 0, 1], [0, 0, 5], [0, 1, 6])
     with pytest.raises(ValueError, match="replicates must be at least 2"):
         intervals(scores, *trials, replicates=0)
+    with pytest.raises(ValueError, match="seed must be at least 0"):
+        intervals(scores, *trials, replicates=10, seed=-1)
     with pytest.raises(ValueError, match="level must lie"):
         intervals(scores, *trials, level=95)
     with pytest.raises(ValueError, match="scores must be finite"):

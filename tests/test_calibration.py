@@ -235,5 +235,5 @@ def test_the_command_notes_distances_and_refuses_missing_labels(
     command(path, "-o", tmp_path / "calibration.json")
     assert "are they distances" in capsys.readouterr().err
     write_scores(path, replace(trials, is_target=None), scores)
-    with pytest.raises(ValueError, match=r"scores\.txt has no labels: give the trial list"):
+    with pytest.raises(ValueError, match=r"scores\.txt has no labels: give a list with labels"):
         command(path, "-o", tmp_path / "calibration.json")

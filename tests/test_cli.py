@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -248,7 +250,10 @@ def test_several_lists_are_scored_from_one_extraction(
     assert sorted(path.name for path in embedded) == sorted(set(NAMES) - set(found.ids[:4]))
     np.testing.assert_allclose(read_scores(tmp_path / "scores" / "trials.txt"), scores, rtol=1e-4)
     assert sorted(read_embeddings(kept).ids) == NAMES
-    (model_folder / "note.txt").write_text("changed")
+    (model_folder / "calibration.json").write_text("beside the model, but no part of it")
+    assert run(*command, *lists, *outputs) == 0
+    with (model_folder / "config.yaml").open("a") as config:
+        config.write("# changed")
     fails_naming(capsys, "kept.npz", *command, *lists, *outputs)
     fails_naming(capsys, "e.ark", *command, *lists, "--save-embeddings", tmp_path / "e.ark")
 
@@ -412,9 +417,9 @@ def test_bad_trial_lists_are_named(
     fails_naming(capsys, "trials.txt, lines 1 and 3", *where, trials)
     trials.write_text("1 a0.wav a1.wav\n1 b0.wav b1.wav\n")
     fails_naming(capsys, "2 targets and 0 non-targets", *where, trials)
-    trials.write_text("1 a0.wav other.wav\n")
+    trials.write_text("1 a0.wav other.wav\n0 a0.wav b0.wav\n")
     fails_naming(capsys, "other.wav", *where, trials)
-    trials.write_text("1 a0.wav a1.wav\n")
+    trials.write_text("1 a0.wav a1.wav\n0 a0.wav b0.wav\n")
     fails_naming(capsys, "nowhere", *where, trials, "--audio-folder", tmp_path / "nowhere")
 
 
@@ -455,6 +460,97 @@ def test_an_unknown_device_is_named(
     fails_naming(capsys, "warp", "verify", *sources, "--device", "warp")
 
 
+def test_no_command_overwrites_what_it_reads(
+    model_folder: Path, recordings: list[Path], trials: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    vectors = np.random.default_rng(0).normal(size=(len(NAMES), 8)).astype(np.float32)
+    write_embeddings(tmp_path / "e.npz", NAMES, vectors)
+    other = tmp_path / "other.txt"
+    other.write_bytes(trials.read_bytes())
+    audio = tmp_path / "a0.wav"
+    audio.write_bytes(recordings[0].read_bytes())
+    link = tmp_path / "link.txt"
+    link.symlink_to(trials)
+    scores = tmp_path / "s.txt"
+    score = ("score", "--embeddings", tmp_path / "e.npz", "--trials")
+    assert run(*score, trials, "-o", scores) == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    refused = "name another output"
+    for output in (trials, link, tmp_path / "e.npz"):
+        fails_naming(capsys, refused, *score, trials, "-o", output)
+    fails_naming(capsys, refused, *score, trials, other, "-o", tmp_path)
+    fails_naming(capsys, refused, *score, trials, "-o", tmp_path / "x", "--json", tmp_path / "x")
+    fails_naming(capsys, refused, "metrics", scores, "--report", scores)
+    fails_naming(capsys, refused, "compare", scores, scores, "--json", scores)
+    fails_naming(capsys, refused, "calibrate", scores, "-o", scores)
+    fails_naming(capsys, refused, "embed", "--model", model_folder, audio, "-o", audio)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_mistakes_are_found_before_long_work(
+    model_folder: Path,
+    audio_folder: Path,
+    trials: Path,
+    tmp_path: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What can be known of outputs and options is checked before anything is embedded."""
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise AssertionError("embedding began")
+
+    monkeypatch.setattr(Extractor, "embed_waveforms", fail)
+    command = ("evaluate", "--model", model_folder, "--audio-folder", audio_folder)
+    command = (*command, "--trials", trials)
+    (tmp_path / "file").write_text("no folder")
+    write_embeddings(tmp_path / "c.npz", ["x", "y", "z"], np.eye(3, dtype=np.float32))
+    wrong = {
+        ("-o", tmp_path): "is a folder",
+        ("-o", tmp_path / "file" / "s.txt"): "cannot be written",
+        ("--report", "/proc/report.html"): "cannot be written",
+        ("--det", tmp_path / "det.xyz"): "ends in .png",
+        ("--metadata", tmp_path / "nowhere.csv"): "nowhere.csv",
+        ("--speakers", tmp_path / "nobody"): "nobody",
+        ("--calibration", tmp_path / "none.json"): "none.json",
+        ("--cohort", tmp_path / "c.npz"): "the 3 members of the cohort, not 300",
+        ("--cohort-speakers", tmp_path / "utt2spk"): "--cohort",
+        ("--priors", 1.5): "target_prior",
+        ("--miss-cost", 0): "miss_cost",
+        ("--replicates", -5): "replicates",
+        ("--seed", -1): "seed",
+    }
+    for options, word in wrong.items():
+        fails_naming(capsys, word, *command, *options)
+    embed = ("embed", "--model", model_folder, audio_folder, "-o")
+    fails_naming(capsys, "name the .ark", *embed, tmp_path / "e.scp")
+    fails_naming(capsys, "cannot be written", *embed, tmp_path / "file" / "e.npz")
+
+
+def test_options_that_contradict_each_other_are_refused(
+    model_folder: Path, trials: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    write_embeddings(tmp_path / "e.npz", NAMES, np.eye(len(NAMES), dtype=np.float32))
+    score = ("score", "--embeddings", tmp_path / "e.npz", "--trials", trials)
+    fails_naming(capsys, "--model", *score, "--model", model_folder, "--similarity", "cosine")
+    fails_naming(capsys, "--model", *score, "--model", model_folder, "--angular-bias", 0.3)
+    fails_naming(capsys, "leave it out", *score, "--similarity", "cosine", "--angular-bias", 0.3)
+
+
+def test_embed_follows_links_but_not_in_a_circle(
+    model_folder: Path, recordings: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "1.wav").write_bytes(recordings[0].read_bytes())
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "speaker").symlink_to(tmp_path / "real")
+    embed = ("embed", "--model", model_folder, tmp_path / "corpus", "-o", tmp_path / "e.npz")
+    assert run(*embed) == 0
+    assert read_embeddings(tmp_path / "e.npz").ids == ["speaker/1.wav"]
+    (tmp_path / "real" / "again").symlink_to(tmp_path / "corpus")
+    fails_naming(capsys, "the same folder", *embed)
+
+
 # ---- how they are called ------------------------------------------------------------------------
 
 
@@ -474,3 +570,26 @@ def test_calls_that_are_incomplete_show_the_usage(
         run(*arguments)
     assert exit_info.value.code == 2
     assert "usage: simple-spk" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    """As with: simple-spk metrics scores.txt --json | head -1"""
+    scores = tmp_path / "scores.txt"
+    scores.write_text("a/1 a/2 0.9 target\na/1 b/1 0.1 nontarget\n")
+    arguments = [sys.executable, "-m", "simple_spk.cli", "metrics", str(scores), "--json"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    messages = process.stderr.read().decode()
+    assert process.wait() == 141
+    assert "Traceback" not in messages and "Broken" not in messages
+    process.stderr.close()
+
+
+def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def interrupted(options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simple_spk.commands.metrics.run", interrupted)
+    assert run("metrics", "x") == 130
+    assert capsys.readouterr().err.strip() == "simple-spk: stopped"

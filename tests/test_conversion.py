@@ -240,6 +240,14 @@ def test_a_target_that_cannot_be_written(few: Path, tmp_path: Path) -> None:
     assert run(few, tmp_path / "target")["2.m4a"].fault == ""
 
 
+def test_a_target_that_cannot_be_removed(few: Path, tmp_path: Path) -> None:
+    """A bad source must not leave an old target behind."""
+    (few / "2.m4a").write_bytes(b"")
+    (tmp_path / "target/flac/2.flac").mkdir(parents=True)
+    with pytest.raises(ConversionStoppedError, match=r"cannot remove .*2\.flac \(Is a directory\)"):
+        run(few, tmp_path / "target")
+
+
 # ---- what is done again -------------------------------------------------------------------------
 
 

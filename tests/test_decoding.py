@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from numpy.typing import NDArray
 
 from simple_spk.decoding import BadRecordingError, decode, header_seconds
@@ -164,6 +165,13 @@ def test_a_name_is_a_name_and_no_address(m4a: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(m4a.parent)
     m4a.rename("concat:a|b.m4a")
     assert np.array_equal(decode("concat:a|b.m4a"), expected)
+
+
+def test_less_than_a_sample_is_too_short(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "x.wav", np.full(100, 0.1, dtype=np.float32), 16_000_000)
+    with pytest.raises(BadRecordingError) as caught:
+        decode(tmp_path / "x.wav")
+    assert caught.value.kind == "too short"
 
 
 def test_files_out_of_reach(tmp_path: Path) -> None:

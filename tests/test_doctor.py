@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,6 +207,33 @@ def test_parts_of_the_corpus_that_the_list_leaves_out_are_not_surplus(
     assert named(capsys, "--voxceleb2", tmp_path, "--utterances", toy.list) == expected
 
 
+def test_a_link_that_leads_in_a_circle(toy: Toy, tmp_path: Path, capsys: Capture) -> None:
+    (toy.tree / "id00012/loop").symlink_to(toy.tree)
+    assert named(capsys, "--voxceleb2", tmp_path, "--utterances", toy.list) == {}
+
+
+def test_a_list_of_one_corpus_serves_a_check_of_both(
+    toy: Toy, tmp_path: Path, capsys: Capture
+) -> None:
+    """The other corpus is held to its totals, as without a list."""
+    first = tmp_path / "first/wav/id10001/video/00001.wav"
+    first.parent.mkdir(parents=True)
+    soundfile.write(first, toy.waveforms[NAMES[0]], SAMPLE_RATE)
+    places = ("--voxceleb1", tmp_path / "first", "--voxceleb2", toy.tree)
+    assert named(capsys, *places, "--utterances", toy.list) == {"VoxCeleb1 dev": []}
+
+
+def test_a_list_alone_is_nothing_to_check(toy: Toy) -> None:
+    with pytest.raises(ValueError, match="--voxceleb2"):
+        run("--utterances", toy.list)
+
+
+@pytest.mark.parametrize("option", [("--shortest", "nan"), ("--processes", 0)])
+def test_options_without_sense_are_refused(toy: Toy, option: tuple[str, object]) -> None:
+    with pytest.raises(ValueError, match=option[0]):
+        run("--voxceleb2", toy.tree, *option)
+
+
 def test_a_manifest_is_held_to_its_word(toy: Toy, tmp_path: Path, capsys: Capture) -> None:
     manifest = tmp_path / "dev" / "train.csv"
     seconds = [len(toy.waveforms[name]) / SAMPLE_RATE for name in NAMES]
@@ -376,6 +404,23 @@ def test_trials_find_their_recordings_wherever_they_are(
     toy.path(NAMES[2]).write_text("not audio")
     found = named(capsys, *places, "--trials", trials)
     assert found["trials"] == [f"line 2: {ids[2]} {ids[3]}"]
+
+
+def test_recordings_of_a_folder_must_be_readable_to_be_scored(
+    audio_folder: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """A file that is there but cut off, or empty, cannot be scored either."""
+    folder, trials = tmp_path / "audio", tmp_path / "trials.txt"
+    shutil.copytree(audio_folder, folder)
+    trials.write_text("1 a0.wav a1.wav\n0 a0.wav b0.wav\n")
+    places = ("--audio-folder", folder, "--trials", trials)
+    assert named(capsys, *places) == {}
+    content = (folder / "a1.wav").read_bytes()
+    for cut in (b"", content[: len(content) // 2]):
+        (folder / "a1.wav").write_bytes(cut)
+        found = named(capsys, *places)
+        assert found == {"recordings": ["a1.wav"], "trials": ["line 1: a0.wav a1.wav"]}
+    assert named(capsys, *places, "--names-only") == {}
 
 
 def test_findings_keep_their_order_and_their_kind() -> None:

@@ -55,6 +55,30 @@ def test_a_setting_is_read_through_references_and_within_the_encoder() -> None:
     assert setting.batch == 64
 
 
+def test_crops_that_grow_with_the_epochs() -> None:
+    """Memory is needed for the longest, time for the mean over all epochs."""
+    setting = read_setting(HPARAMS / "simple_resnet34_modern.yaml")
+    assert setting.longest_crop_seconds == 8.0
+    assert setting.mean_crop_seconds == pytest.approx((140 * 3.0 + 10 * 7.0) / 150)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"speakers_per_batch": 0},
+        {"width": 0},
+        {"queue_size": -1},
+        {"workers": -1},
+        {"crop_seconds": (3.0, 2.0)},
+        {"crop_seconds": {1: (1.0, 2.0), 5: (0.0, 1.0)}},
+    ],
+    ids=str,
+)
+def test_a_setting_without_sense_is_refused(change: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        replace(SMALL, **change)
+
+
 def test_nothing_in_a_yaml_file_is_executed(tmp_path: Path) -> None:
     path, trace = tmp_path / "evil.yaml", tmp_path / "trace"
     path.write_text(

@@ -156,7 +156,7 @@ def test_archives_of_kaldi_are_read_in_every_spelling(tmp_path: Path) -> None:
         np.testing.assert_allclose(found.matrix, EMBEDDINGS, rtol=1e-5)
 
 
-def test_archives_are_sought_from_here_and_then_beside_the_script_file(
+def test_archives_are_sought_from_here_and_beside_the_script_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place, rows in (("here", EMBEDDINGS), ("there", -EMBEDDINGS)):
@@ -164,8 +164,12 @@ def test_archives_are_sought_from_here_and_then_beside_the_script_file(
         write_embeddings(tmp_path / place / "e.ark", IDS, rows)
     script = tmp_path / "there" / "e.scp"
     monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(ValueError, match=r"e\.scp, line 1: e\.ark lies both in "):
+        read_embeddings(script)
+    away = (tmp_path / "there" / "e.ark").rename(tmp_path / "away.ark")
     assert np.array_equal(read_embeddings(script).matrix, EMBEDDINGS)
     (tmp_path / "here" / "e.ark").unlink()
+    away.rename(tmp_path / "there" / "e.ark")
     assert np.array_equal(read_embeddings(script).matrix, -EMBEDDINGS)
     (tmp_path / "there" / "e.ark").unlink()
     with pytest.raises(FileNotFoundError, match=r"e\.scp, line 1: e\.ark does not exist"):
@@ -233,3 +237,27 @@ def test_without_kaldiio_the_way_to_get_it_is_said(
     monkeypatch.setitem(sys.modules, "kaldiio", None)
     with pytest.raises(ValueError, match=r"pip install 'simple_spk\[kaldi\]'"):
         read_embeddings(tmp_path / "e.ark")
+
+
+def test_ids_may_be_bytes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "e.npz", ids=[name.encode() for name in IDS], embeddings=EMBEDDINGS)
+    assert read_embeddings(tmp_path / "e.npz").ids == IDS
+
+
+def test_no_damage_to_a_compressed_file_is_anything_but_named(tmp_path: Path) -> None:
+    """Every byte in turn is changed: what is read all the same is what was written."""
+    path = tmp_path / "e.npz"
+    np.savez_compressed(path, ids=IDS, embeddings=EMBEDDINGS)
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            found = read_embeddings(path)
+        except ValueError as error:
+            assert "e.npz" in str(error)
+            refused += 1
+        else:
+            assert found.ids == IDS
+            assert np.array_equal(found.matrix, EMBEDDINGS)
+    assert refused > len(whole) / 2

@@ -235,6 +235,10 @@ def test_with_genders_only_like_is_compared_with_like(original, tmp_path):
     table.write_text("name,sex\ns3,f\n")
     with pytest.raises(ValueError, match="name,sex"):
         prepare_folder(original, data, genders=table)
+    for content in (b"\xff\xfe\n", b"x" * 200000):
+        table.write_bytes(content)
+        with pytest.raises(ValueError, match=r"genders\.csv is not a CSV file"):
+            prepare_folder(original, data, genders=table)
 
 
 def test_all_speakers_may_test_and_tables_of_other_parts_go(original, tmp_path):
@@ -249,8 +253,9 @@ def test_all_speakers_may_test_and_tables_of_other_parts_go(original, tmp_path):
 def test_a_failing_preparation_leaves_the_tables_alone(original, tmp_path):
     prepare_folder(original, tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match="test_fraction"):
-        prepare_folder(original, tmp_path, valid_fraction=0.9, test_fraction=0.9)
+    for fraction in (0.9, float("nan"), -0.1):
+        with pytest.raises(ValueError, match="test_fraction"):
+            prepare_folder(original, tmp_path, valid_fraction=fraction, test_fraction=0.9)
     with pytest.raises(ValueError, match="at least 2"):
         prepare_folder(original, tmp_path, maximum_trials=1)
     assert contents(tmp_path) == before

@@ -79,11 +79,22 @@ def test_a_ragged_line_is_named(row: list[str], tmp_path: Path) -> None:
         read_manifest(write(tmp_path / "m.csv", [*ROWS[:2], row, *ROWS[2:]]))
 
 
-@pytest.mark.parametrize("duration", ["0", "-1", "nan", "inf", "abc", ""])
+@pytest.mark.parametrize("duration", ["0", "-1", "nan", "inf", "abc"])
 def test_a_bad_duration_is_named_with_its_line(duration: str, tmp_path: Path) -> None:
     rows = [*ROWS[:2], ["x", "x.wav", duration, "a"], *ROWS[2:]]
     with pytest.raises(ValueError, match=rf"m\.csv, line 4.*{duration}"):
         read_manifest(write(tmp_path / "m.csv", rows))
+
+
+@pytest.mark.parametrize("column", HEADER)
+@pytest.mark.parametrize("value", ["", "9" * 5000], ids=["empty", "giant"])
+def test_an_empty_or_giant_field_is_named_with_its_line(
+    column: str, value: str, tmp_path: Path
+) -> None:
+    """Rows without a speaker would become one speaker; a giant would fill the memory."""
+    row = dict(zip(HEADER, ["x", "x.wav", "1", "a"], strict=True)) | {column: value}
+    with pytest.raises(ValueError, match=rf"m\.csv, line 4: {column} (is empty|has 5000 bytes)"):
+        read_manifest(write(tmp_path / "m.csv", [*ROWS[:2], list(row.values()), *ROWS[2:]]))
 
 
 def test_an_id_that_stands_twice_is_named(tmp_path: Path) -> None:
@@ -118,5 +129,23 @@ def test_a_byte_order_mark_does_not_matter(tmp_path: Path) -> None:
 def test_a_file_that_is_no_csv_is_named(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "m.csv"
     path.write_bytes(b"ID,wav,duration,spk_id\n" + line)
+    with pytest.raises(ValueError, match=r"m\.csv"):
+        read_manifest(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"X" * 300000,
+        b"\0" * 300000,
+        b"ID,wav,duration,spk_id\r1,x.wav,1,a\r",
+        b"\x9f\x00,\xff\n",
+        b"ID,wav,duration,spk_id\n1,x.wav,1,\xc3",
+    ],
+    ids=["one long line", "zeros", "carriage returns", "binary", "cut within a character"],
+)
+def test_a_file_that_is_something_else_is_named(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_bytes(content)
     with pytest.raises(ValueError, match=r"m\.csv"):
         read_manifest(path)

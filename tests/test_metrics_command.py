@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from argparse import ArgumentParser
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_figures_are_those_of_the_library(
     write_scores(path, listed, scores, layout)
     more = ("--trials", listed.path) if with_list else ()
     if layout == "voxsrc" and not with_list:
-        with pytest.raises(ValueError, match=r"scores\.txt has no labels: give the trial list"):
+        with pytest.raises(ValueError, match=r"scores\.txt has no labels: give a list with labels"):
             run(path)
         return
     options = ("--priors", 0.02, "--miss-cost", 10, "--replicates", 60, "--seed", 3)
@@ -108,6 +109,57 @@ def test_speakers_may_be_given(
         assert (figures["intervals"] is not None) == is_right
         assert ("note on s.txt" in said.err) == (not is_right)
         assert "eer" in figures
+
+
+def test_score_files_of_one_list_have_one_fingerprint(
+    listed: Trials, scores: np.ndarray, tmp_path: Path, capsys: Capture
+) -> None:
+    """A report names its list by hash, also if only score files of it are there."""
+    assert listed.path is not None
+    found = set()
+    for layout, more in (
+        ("wespeaker", ()),
+        ("voxceleb", ()),
+        ("voxsrc", ("--trials", listed.path)),
+    ):
+        write_scores(tmp_path / layout, listed, scores, layout)
+        run(tmp_path / layout, *more, "--replicates", 0, "--json")
+        found.add(json.loads(capsys.readouterr().out)["list_fingerprint"])
+    assert len(found) == 1 and None not in found
+    is_target = ~np.asarray(listed.is_target)
+    write_scores(tmp_path / "swapped", replace(listed, is_target=is_target), scores)
+    run(tmp_path / "swapped", "--replicates", 0, "--json", "--report", tmp_path / "r.html")
+    other = json.loads(capsys.readouterr().out)["list_fingerprint"]
+    assert other not in found
+    assert other in (tmp_path / "r.html").read_text()
+
+
+def test_speakers_guessed_from_trials_are_remarked_upon(
+    listed: Trials, scores: np.ndarray, tmp_path: Path, capsys: Capture
+) -> None:
+    """Names that tell nothing leave intervals that may be too narrow, and that is said."""
+    for is_told in (True, False):
+        ids = [name if is_told else f"r{n}" for n, name in enumerate(listed.ids)]
+        write_scores(tmp_path / "s.txt", replace(listed, ids=ids), scores)
+        run(tmp_path / "s.txt", "--replicates", 20, "--json")
+        said = capsys.readouterr()
+        assert json.loads(said.out)["intervals"] is not None
+        assert ("--speakers" in said.err) == (not is_told)
+
+
+def test_priors_close_to_each_other_stay_apart(
+    listed: Trials, scores: np.ndarray, tmp_path: Path, capsys: Capture
+) -> None:
+    write_scores(tmp_path / "s.txt", listed, scores)
+    run(tmp_path / "s.txt", "--replicates", 0, "--json", "--priors", 0.01, 0.01000001)
+    assert list(json.loads(capsys.readouterr().out)["min_dcf"]) == ["0.01", "0.01000001"]
+
+
+def test_a_threshold_is_a_number(listed: Trials, scores: np.ndarray, tmp_path: Path) -> None:
+    write_scores(tmp_path / "s.txt", listed, scores)
+    for threshold in ("nan", "inf"):
+        with pytest.raises(ValueError, match="--threshold must be a finite number"):
+            run(tmp_path / "s.txt", "--threshold", threshold)
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,13 @@ def test_mistakes_in_a_prepared_folder_are_named(prepared, change, words):
         read_prepared(prepared)
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"x" * 200000])
+def test_a_prepared_folder_with_something_else_for_a_table(prepared, content):
+    (prepared / "manifest.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=r"manifest\.csv is not a CSV file"):
+        read_prepared(prepared)
+
+
 def test_the_command_says_what_it_made_and_what_is_wrong(prepared, tmp_path, monkeypatch, capsys):
     arguments = ["recipes/OpenSpeech/prepare.py", str(tmp_path / "data"), f"--prepared={prepared}"]
     monkeypatch.setattr(sys, "argv", [*arguments, f"--audiomnist={tmp_path}"])

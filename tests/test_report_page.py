@@ -227,10 +227,14 @@ def test_the_same_arguments_give_the_same_bytes(tmp_path):
         ),
         min_size=2,
         max_size=12,
-    ).filter(lambda rows: 0 < sum(label for _, label in rows) < len(rows))
+    ).filter(lambda rows: 0 < sum(label for _, label in rows) < len(rows)),
+    scale=st.sampled_from([1.0, 1e-320]),
+    shift=st.sampled_from([0.0, 1e15]),
 )
-def test_any_list_of_two_classes_makes_a_page(rows, tmp_path_factory):
-    one = scored(*zip(*rows, strict=True))
+def test_any_list_of_two_classes_makes_a_page(rows, scale, shift, tmp_path_factory):
+    """Scores may also be so close together that there are no numbers between them."""
+    scores, labels = zip(*rows, strict=True)
+    one = scored([scale * score + shift for score in scores], labels)
     text = page_of(tmp_path_factory.getbasetemp() / "any.html", reported(one))
     drawn = [attributes["d"] for tag, attributes in Page(text).tags if tag == "path"]
     assert not any(re.search("nan|inf", path, re.IGNORECASE) for path in drawn)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simple_spk.score_files import SCORE_FORMATS, ScoreFormat, read_scores, write_scores
-from simple_spk.trials import Trials
+from simple_spk.trials import Trials, read_trials
 
 laws = settings(max_examples=150, deadline=None, derandomize=True)
 
@@ -242,3 +242,13 @@ def test_scores_that_do_not_fit_leave_an_earlier_file_alone(tmp_path: Path) -> N
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"score file .*nowhere\.txt does not exist"):
         read_scores(tmp_path / "nowhere.txt")
+
+
+def test_labels_of_the_file_serve_a_list_without(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("a b\na c\n")
+    (tmp_path / "scores").write_text("a c 0.25 nontarget\na b 0.5 target\n")
+    trials, scores = read_scores(tmp_path / "scores", read_trials(tmp_path / "list"))
+    assert scores.tolist() == [0.5, 0.25]
+    assert trials.is_target is not None
+    assert trials.is_target.tolist() == [True, False]
+    assert trials.path == tmp_path / "list"

@@ -100,3 +100,9 @@ def test_models_and_recordings_that_do_not_fit_are_named(enrolments_file: Path) 
         )
     with pytest.raises(ValueError, match="r9"):
         embeddings_of_trials(make_trials([("unused", "r2")]), EMBEDDINGS, enrolments)
+
+
+def test_only_the_spaces_of_trial_lists_separate_names(tmp_path: Path) -> None:
+    (tmp_path / "spk2utt").write_text("\ufeffm a\u00a0b\tc\u3000d\n", encoding="utf-8")
+    found = read_enrolments(tmp_path / "spk2utt").recordings_of_model
+    assert found == {"m": ["a\u00a0b", "c\u3000d"]}

@@ -119,6 +119,19 @@ def test_the_command_tells_what_it_left_out(aac: Path, tmp_path: Path, capsys: C
     assert len(read_manifest(tmp_path / "data/train.csv")) == 6
 
 
+@pytest.mark.parametrize("name", [b"\xff", b"line\nbreak", b"mark\x1e"])
+def test_names_that_no_table_can_hold(name: bytes, aac: Path, wav: Path, tmp_path: Path) -> None:
+    for path in (aac / f"{IDS[0]}.m4a", wav / VOX1_IDS[0]):
+        path.rename(path.with_name(os.fsdecode(name) + path.suffix))
+    assert run_command("voxceleb2", aac, tmp_path / "data", "--workers", 1) == 1
+    assert run_command("voxceleb1", wav, tmp_path / "data") == 1
+    assert len(read_manifest(tmp_path / "data/train.csv")) == len(IDS) - 1
+    assert len(read_manifest(tmp_path / "data/test.csv")) == len(VOX1_IDS) - 1
+    for number in (1, 2):
+        quarantine = (tmp_path / f"data/voxceleb{number}_quarantine.csv").read_bytes()
+        assert name in quarantine and b"unfit name" in quarantine
+
+
 def test_no_usable_recording_at_all(tmp_path: Path) -> None:
     (tmp_path / "aac/id00001/video").mkdir(parents=True)
     (tmp_path / "aac/id00001/video/00001.m4a").write_text("404 not found")

@@ -110,14 +110,17 @@ def read_genders(path: str | Path, speakers: Iterable[str]) -> dict[str, str]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no table of genders at {path}: correct the path")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        names = reader.fieldnames or []
-        if not {"spk_id", "gender"} <= set(names):
-            raise ValueError(
-                f"{path}: the first line must name spk_id and gender, and is {','.join(names)!r}"
-            )
-        gender_of = {row["spk_id"]: (row["gender"] or "").strip() for row in reader}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            names = reader.fieldnames or []
+            if not {"spk_id", "gender"} <= set(names):
+                raise ValueError(
+                    f"{path}: the first line must name spk_id and gender, and is {','.join(names)!r}"
+                )
+            gender_of = {row["spk_id"]: (row["gender"] or "").strip() for row in reader}
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
     unknown = [speaker for speaker in speakers if not gender_of.get(speaker)]
     if unknown:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -40,22 +40,17 @@ def read_prepared(folder: Path) -> OpenSpeech:
     recordings: list[Recording] = []
     test_speakers: set[str] = set()
     train_speakers: set[str] = set()
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in PREPARED_COLUMNS if name not in (reader.fieldnames or [])]
-        if missing:
-            raise ValueError(f"{path} lacks the columns {', '.join(missing)}")
-        for row in reader:
-            where = f"{path}, line {reader.line_num}"
-            if row["split"] not in ("train", "test"):
-                raise ValueError(f"{where}: the split is {row['split']!r}; expected train or test")
-            try:
-                seconds = float(row["duration"])
-            except ValueError as error:
-                raise ValueError(f"{where}: the duration is {row['duration']!r}") from error
-            place = str((folder / row["wav"]).resolve())
-            recordings.append(Recording(row["wav"], place, seconds, row["spk_id"], row["corpus"]))
-            (test_speakers if row["split"] == "test" else train_speakers).add(row["spk_id"])
+    for line, row in _rows(path):
+        where = f"{path}, line {line}"
+        if row["split"] not in ("train", "test"):
+            raise ValueError(f"{where}: the split is {row['split']!r}; expected train or test")
+        try:
+            seconds = float(row["duration"])
+        except (TypeError, ValueError) as error:  # TypeError: the row ends before it
+            raise ValueError(f"{where}: the duration is {row['duration']!r}") from error
+        place = str((folder / row["wav"]).resolve())
+        recordings.append(Recording(row["wav"], place, seconds, row["spk_id"], row["corpus"]))
+        (test_speakers if row["split"] == "test" else train_speakers).add(row["spk_id"])
     both = sorted(test_speakers & train_speakers)
     if both:
         raise ValueError(f"{path}: {len(both)} speakers are in train and test, such as {both[0]}")
@@ -66,6 +61,20 @@ def read_prepared(folder: Path) -> OpenSpeech:
             f"folder again"
         )
     return OpenSpeech(recordings, test_speakers, {})
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a table of recordings by column, each with the number of its line."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in PREPARED_COLUMNS if name not in (reader.fieldnames or [])]
+            if missing:
+                raise ValueError(f"{path} lacks the columns {', '.join(missing)}")
+            for row in reader:
+                yield reader.line_num, row
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
 
 
 def read_originals(folders: dict[str, Path], data_folder: Path, workers: int) -> OpenSpeech:

@@ -8,12 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.calibration import quality_measures, train_calibration
+from simple_spk.commands.outputs import check_outputs, inputs_of
 from simple_spk.embeddings_file import read_embeddings
 from simple_spk.known_lists import list_name
-from simple_spk.manifest import read_manifest
 from simple_spk.metrics import summary
 from simple_spk.score_files import read_scores
-from simple_spk.templates import durations_of_trials, embeddings_of_trials, read_enrolments
+from simple_spk.templates import (
+    durations_of_trials,
+    embeddings_of_trials,
+    read_durations,
+    read_enrolments,
+)
 from simple_spk.trials import Trials, read_trials
 
 
@@ -42,10 +47,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Train, write and report."""
+    check_outputs([options.output], inputs_of(options))
     listed = None if options.trials is None else read_trials(options.trials)
     trials, scores = read_scores(options.scores, listed)
     if trials.is_target is None:
-        raise ValueError(f"{options.scores} has no labels: give the trial list with it (--trials)")
+        raise ValueError(f"{options.scores} has no labels: give a list with labels (--trials)")
     quality = _quality(trials, options)
     calibration = train_calibration(
         scores, trials.is_target, quality, options.target_prior, list_name(trials)
@@ -85,10 +91,7 @@ def _quality(trials: Trials, options: Namespace) -> dict[str, NDArray[np.float64
     enrolments = None if options.enrolments is None else read_enrolments(options.enrolments)
     seconds = table = None
     if options.manifest is not None:
-        manifest = read_manifest(options.manifest)
-        durations = manifest.durations_seconds.tolist()
-        seconds_of_recording = {name: durations[row] for name, row in manifest.row_of_id.items()}
-        seconds = durations_of_trials(trials, seconds_of_recording, enrolments)
+        seconds = durations_of_trials(trials, read_durations(options.manifest), enrolments)
     if options.embeddings is not None:
         embeddings = read_embeddings(options.embeddings)
         table = embeddings_of_trials(trials, embeddings, enrolments, options.template)

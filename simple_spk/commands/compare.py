@@ -1,17 +1,20 @@
 """Is system B better than system A? Differences of error rates on one list, paired by speakers."""
 
 import json
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from simple_spk.bootstrap import compare
-from simple_spk.commands.options import STANDARD_OUTPUT, add_json
+from simple_spk.commands.options import STANDARD_OUTPUT, add_json, add_measures
+from simple_spk.commands.outputs import check_outputs, inputs_of, write_text
+from simple_spk.figures import SPEAKERS_GUESSED, identity_of
 from simple_spk.known_lists import list_name
 from simple_spk.score_files import read_scores
 from simple_spk.speaker_labels import read_speakers
-from simple_spk.trials import read_trials, speakers_of_recordings
+from simple_spk.trials import read_trials, speakers_by_name, speakers_of_recordings
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,36 +22,22 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("a", type=Path, metavar="A", help="score file of a system")
     parser.add_argument("b", type=Path, metavar="B", help="score file of another, in any order")
     parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
-    parser.add_argument(
-        "--speakers",
-        type=Path,
-        metavar="FILE",
-        help="manifest or 'recording speaker' lines; default: the list tells who is who",
-    )
-    parser.add_argument(
-        "--replicates", type=int, default=1000, metavar="N", help="draws of speakers (default 1000)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of those draws (default 0)")
-    parser.add_argument(
-        "--priors",
-        type=float,
-        nargs="+",
-        default=(0.01, 0.05),
-        metavar="P",
-        help="target priors of the detection costs (default 0.01 0.05)",
-    )
+    add_measures(parser)
     add_json(parser)
 
 
 def run(options: Namespace) -> None:
     """Read both, compare and report."""
+    check_outputs([options.json], inputs_of(options))
     listed = None if options.trials is None else read_trials(options.trials)
     trials, scores_a = read_scores(options.a, listed)
     if trials.is_target is None:
-        raise ValueError(f"{options.a} has no labels: give the trial list with it (--trials)")
+        raise ValueError(f"{options.a} has no labels: give a list with labels (--trials)")
     _, scores_b = read_scores(options.b, trials)
     if options.speakers is None:
         speakers = speakers_of_recordings(trials)
+        if speakers_by_name(trials) is None:
+            print(f"simple-spk: note on {list_name(trials)}: {SPEAKERS_GUESSED}", file=sys.stderr)
     else:
         speakers = read_speakers(options.speakers, trials.ids)
     found = compare(
@@ -60,18 +49,25 @@ def run(options: Namespace) -> None:
         replicates=options.replicates,
         seed=options.seed,
         priors=options.priors,
+        miss_cost=options.miss_cost,
+        false_alarm_cost=options.false_alarm_cost,
         progress=True,
     )
-    names = {"list": list_name(trials), "a": str(options.a), "b": str(options.b)}
-    text = json.dumps(names | found, indent=2)
+    origin = {
+        **identity_of(trials, list_name(trials)),
+        "priors": options.priors,
+        "miss_cost": options.miss_cost,
+        "false_alarm_cost": options.false_alarm_cost,
+        "a": str(options.a),
+        "b": str(options.b),
+    }
+    text = json.dumps(origin | found, indent=2)
     if options.json == STANDARD_OUTPUT:
         print(text)
         return
     if options.json is not None:
-        partial = options.json.with_name(options.json.name + ".partial")
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(options.json)
-    print(f"{names['list']}: {len(trials):,} trials, {found['speakers']:,} speakers")
+        write_text(options.json, text + "\n")
+    print(f"{origin['list']}: {len(trials):,} trials, {found['speakers']:,} speakers")
     print(f"A: {options.a}\nB: {options.b}")
     print("\n".join(_lines(found)))
 

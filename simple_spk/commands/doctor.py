@@ -3,14 +3,19 @@
 Without options the installation alone is checked. Exit code 1 if there is any problem.
 """
 
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from simple_spk.doctor.audio_inspection import usable_cores
-from simple_spk.doctor.corpus_check import Depth, Inspection, check_copy, check_voxceleb
+from simple_spk.doctor.corpus_check import (
+    Depth,
+    Inspection,
+    check_copy,
+    check_voxceleb,
+    usable_in_folder,
+)
 from simple_spk.doctor.corpus_copy import copy_of_folder, copy_of_manifest
 from simple_spk.doctor.finding import Finding, as_json, as_text, is_well, write_names
 from simple_spk.doctor.installation_check import check_installation
@@ -74,10 +79,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Check everything that was asked for, and say what was found."""
     folders = [options.voxceleb1, options.voxceleb2, options.audio_folder]
+    if options.utterances is not None and not any((*folders, options.manifest)):
+        raise ValueError(
+            f"--utterances {options.utterances} says what should be there, but not where: give "
+            f"--voxceleb1, --voxceleb2, --manifest or --audio-folder"
+        )
     findings = check_installation([folder for folder in folders if folder is not None])
-    data_findings, usable = _check_data(options)
+    depth = Depth.SAMPLES if options.deep else Depth.HEADERS
+    inspection = Inspection(
+        Depth.NAMES if options.names_only else depth, options.shortest, options.processes
+    )
+    data_findings, usable = _check_data(options, inspection)
     findings += data_findings
-    findings += _check_trials(options, usable)
+    findings += _check_trials(options, usable, inspection)
     if options.training or options.hparams is not None:
         findings += _check_training(options)
     if options.list is not None:
@@ -86,12 +100,8 @@ def run(options: Namespace) -> int:
     return 0 if is_well(findings) else 1
 
 
-def _check_data(options: Namespace) -> tuple[list[Finding], set[str]]:
+def _check_data(options: Namespace, inspection: Inspection) -> tuple[list[Finding], set[str]]:
     """Findings about the copies, and the names of usable recordings in any of them."""
-    depth = Depth.SAMPLES if options.deep else Depth.HEADERS
-    inspection = Inspection(
-        Depth.NAMES if options.names_only else depth, options.shortest, options.processes
-    )
     expected = None if options.utterances is None else read_utterance_list(options.utterances)
     findings: list[Finding] = []
     usable: set[str] = set()
@@ -112,18 +122,20 @@ def _check_data(options: Namespace) -> tuple[list[Finding], set[str]]:
     return findings, usable
 
 
-def _check_trials(options: Namespace, usable: set[str]) -> list[Finding]:
+def _check_trials(options: Namespace, usable: set[str], inspection: Inspection) -> list[Finding]:
     """Findings about trial lists: a recording is at hand if any of the given places has it."""
-    has_place = any((options.voxceleb1, options.manifest, options.audio_folder))
+    lists = [read_trials(path) for path in options.trials]
+    in_folder: set[str] = set()
+    if options.audio_folder is not None:  # of which only what the lists name is opened
+        named = sorted({name for trials in lists for name in trials.ids})
+        in_folder = usable_in_folder(options.audio_folder, named, inspection)
 
     def is_at_hand(name: str) -> bool:
-        in_folder = options.audio_folder is not None and os.path.isfile(
-            os.path.join(options.audio_folder, name)
-        )
-        return in_folder or without_suffix(name) in usable
+        return name in in_folder or without_suffix(name) in usable
 
+    has_place = any((options.voxceleb1, options.manifest, options.audio_folder))
     tell: Callable[[str], bool] | None = is_at_hand if has_place else None
-    return [finding for path in options.trials for finding in check_trials(read_trials(path), tell)]
+    return [finding for trials in lists for finding in check_trials(trials, tell)]
 
 
 def _check_training(options: Namespace) -> list[Finding]:

@@ -14,16 +14,16 @@ from simple_spk.commands.options import (
     add_trials,
     add_workers,
 )
-from simple_spk.commands.report import report
-from simple_spk.commands.scored_lists import score_lists
+from simple_spk.commands.report import plan_report, report
+from simple_spk.commands.scored_lists import plan_scoring, score_lists
 from simple_spk.embeddings_file import Embeddings, read_embeddings, write_embeddings
 from simple_spk.evaluation import Located, locate
 from simple_spk.extractor import Extractor
 from simple_spk.recordings import embed_recordings, recording_seconds
-from simple_spk.templates import read_enrolments, recordings_needed
-from simple_spk.trials import read_trials
+from simple_spk.templates import recordings_needed
 
 RECORDINGS_BETWEEN_SAVES = 8192
+MODEL_FILES = ("config.yaml", "model.safetensors")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -47,23 +47,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Embed what all lists need once, score and report."""
-    lists = [read_trials(path) for path in options.trials]
-    enrolments = None if options.enrolments is None else read_enrolments(options.enrolments)
-    names = recordings_needed(lists, enrolments)
+    plan = plan_scoring(options, options.save_embeddings)
+    asked = plan_report(plan.lists, options)
+    names = recordings_needed(plan.lists, plan.enrolments)
     places = locate(names, options.manifest, options.audio_folder)
     extractor = Extractor.load(options.model, options.device)
     embeddings = _embed(extractor, names, places, options)
     model = extractor.model
     seconds = None
-    if options.calibration is not None:  # it may look at durations
+    if plan.calibration is not None and plan.calibration.needs_durations:
         durations = places.durations_seconds
         if durations is None:
             durations = recording_seconds(places.paths)
         seconds = dict(zip(names, durations.tolist(), strict=True))
-    results = score_lists(
-        lists, embeddings, enrolments, model.similarity, model.threshold, seconds, options
-    )
-    report(results, options)
+    results = score_lists(plan, embeddings, model.similarity, model.threshold, seconds, options)
+    report(results, asked, options)
 
 
 def _embed(
@@ -103,8 +101,11 @@ def _embed(
 
 
 def _fingerprint(model_folder: Path) -> str:
-    """A hash of a model folder's files, which tells whether embeddings are of this very model."""
+    """A hash of a model's files, which tells whether embeddings are of this very model.
+
+    Other files in its folder, such as a calibration or the embeddings themselves, do not count.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for path in model_folder.iterdir() if path.is_file()):
-        digest.update(f"{path.name}\n".encode() + path.read_bytes())
+    for name in MODEL_FILES:
+        digest.update(f"{name}\n".encode() + (model_folder / name).read_bytes())
     return digest.hexdigest()

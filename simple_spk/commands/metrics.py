@@ -1,10 +1,12 @@
 """Error rates of scores, as any toolkit writes them, with intervals by resampling speakers."""
 
+import math
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from simple_spk.commands.options import add_figures
-from simple_spk.commands.report import report
+from simple_spk.commands.outputs import check_outputs, inputs_of
+from simple_spk.commands.report import plan_report, report
 from simple_spk.known_lists import list_name
 from simple_spk.score_files import read_scores
 from simple_spk.scored_trials import ScoredTrials
@@ -29,16 +31,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Read, measure and report."""
+    check_outputs([options.json, options.report, options.det], inputs_of(options))
+    if options.threshold is not None and not math.isfinite(options.threshold):
+        raise ValueError(f"--threshold must be a finite number, not {options.threshold}")
     listed = None if options.trials is None else read_trials(options.trials)
     results = []
     for path in options.scores:
         trials, scores = read_scores(path, listed)
         if trials.is_target is None:
-            raise ValueError(f"{path} has no labels: give the trial list with it (--trials)")
+            raise ValueError(f"{path} has no labels: give a list with labels (--trials)")
         name = list_name(trials)
         if len(options.scores) > 1 and listed is not None:
             name = f"{path.name} on {name}"
         results.append(
             ScoredTrials(trials, scores, name, model=str(path), threshold=options.threshold)
         )
-    report(results, options)
+    report(results, plan_report([one.trials for one in results], options), options)

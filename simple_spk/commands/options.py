@@ -84,20 +84,32 @@ def add_scoring(parser: ArgumentParser) -> None:
 
 def add_figures(parser: ArgumentParser, always_intervals: bool) -> None:
     """What is computed of scores, and how it is shown."""
-    when = "" if always_intervals else " with --json or --report, else 0"
     add_json(parser)
     group = parser.add_argument_group("figures")
     group.add_argument("--report", type=Path, metavar="HTML", help="write a page to look at")
     group.add_argument("--det", type=Path, metavar="PNG", help="draw the DET curves")
     group.add_argument(
-        "--metadata", type=Path, metavar="CSV", help="break the report down, as by vox1_meta.csv"
+        "--metadata",
+        type=Path,
+        metavar="CSV",
+        help="break the report and the JSON down, as by vox1_meta.csv",
     )
+    when = "" if always_intervals else " with --json or --report, else 0"
+    replicates = REPLICATES if always_intervals else None
+    add_measures(parser, replicates, f"{when}; 0: no intervals")
+
+
+def add_measures(
+    parser: ArgumentParser, replicates: int | None = REPLICATES, when: str = ""
+) -> None:
+    """What costs are of, and how many draws of speakers intervals rest on, by default or when."""
+    group = parser.add_argument_group("costs and intervals")
     group.add_argument(
         "--replicates",
         type=int,
-        default=REPLICATES if always_intervals else None,
+        default=replicates,
         metavar="N",
-        help=f"draws of speakers for 95 %% intervals (default {REPLICATES}{when}; 0: no intervals)",
+        help=f"draws of speakers for 95 %% intervals (default {REPLICATES}{when})",
     )
     group.add_argument("--seed", type=int, default=0, help="of those draws (default 0)")
     group.add_argument(

@@ -5,17 +5,22 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simple_spk.commands.options import STANDARD_OUTPUT
-from simple_spk.figures import FigureSettings, figures_of
+from simple_spk.commands.outputs import write_text
+from simple_spk.figures import NOTES, FigureSettings, figures_of
 from simple_spk.metrics import prior_name
 from simple_spk.report.breakdown import Breakdown, breakdown
-from simple_spk.report.metadata import read_metadata
+from simple_spk.report.metadata import Metadata, read_metadata, rows_of_recordings
 from simple_spk.scored_trials import ScoredTrials
 from simple_spk.speaker_labels import read_speakers
-from simple_spk.trials import speakers_of_recordings
+from simple_spk.trials import Trials, speakers_of_recordings
+
+DET_FORMATS = (".png", ".svg", ".pdf")
 
 
 class Found(NamedTuple):
@@ -26,8 +31,16 @@ class Found(NamedTuple):
     conditions: Breakdown | None = None
 
 
-def report(results: Sequence[ScoredTrials], options: Namespace) -> None:
-    """Show the figures of scored lists in every way that was asked for."""
+class ReportPlan(NamedTuple):
+    """What is asked of lists, read and checked before these are scored."""
+
+    settings: FigureSettings
+    speakers: list[NDArray[np.int64] | None]  # of each list's recordings, (ids,), if a file tells
+    metadata: Metadata | None
+
+
+def plan_report(lists: Sequence[Trials], options: Namespace) -> ReportPlan:
+    """Read what the options name; raise if what they ask of the lists cannot be had."""
     settings = FigureSettings(
         tuple(options.priors),
         options.miss_cost,
@@ -35,21 +48,45 @@ def report(results: Sequence[ScoredTrials], options: Namespace) -> None:
         options.replicates,
         options.seed,
     )
-    found = [_find(scored, settings, options) for scored in results]
+    metadata = None if options.metadata is None else read_metadata(options.metadata)
+    labelled = 0
+    for trials in lists:
+        if trials.is_target is None:
+            continue
+        labelled += 1
+        targets = np.count_nonzero(trials.is_target)
+        if not 0 < targets < len(trials):
+            raise ValueError(
+                f"{trials.path}: found {targets} targets and {len(trials) - targets} non-targets; "
+                "error rates need at least one of each: complete the list, or drop its labels"
+            )
+        if metadata is not None:
+            rows_of_recordings(metadata, trials.ids)  # raises if it knows none
+    picture = options.report or options.det
+    if picture and not labelled:
+        raise ValueError(f"{picture} is not written: without labels, there are no errors to show")
+    if options.det is not None and options.det.suffix not in DET_FORMATS:
+        raise ValueError(f"{options.det}: expected a name that ends in {', '.join(DET_FORMATS)}")
+    speakers: list[NDArray[np.int64] | None] = [None] * len(lists)
+    if options.speakers is not None:
+        speakers = [read_speakers(options.speakers, trials.ids) for trials in lists]
+    return ReportPlan(settings, speakers, metadata)
+
+
+def report(results: Sequence[ScoredTrials], plan: ReportPlan, options: Namespace) -> None:
+    """Show the figures of scored lists in every way that was asked for."""
+    settings = plan.settings
+    found = [_find(*one, plan) for one in zip(results, plan.speakers, strict=True)]
     if options.json == STANDARD_OUTPUT:
         print(_as_json(found))
     else:
         print(as_table([one.figures for one in found]))
         if options.json is not None:
-            _write_text(options.json, _as_json(found) + "\n")
+            write_text(options.json, _as_json(found) + "\n")
     for _, figures, _ in found:
-        for note in (figures["hint"], figures.get("intervals_missing")):
-            if note:
-                print(f"simple-spk: note on {figures['list']}: {note}", file=sys.stderr)
+        for note in filter(None, map(figures.get, NOTES)):
+            print(f"simple-spk: note on {figures['list']}: {note}", file=sys.stderr)
     labelled = [one for one in found if one.scored.trials.is_target is not None]
-    picture = options.report or options.det
-    if picture and not labelled:
-        raise ValueError(f"{picture} is not written: without labels, there are no errors to show")
     costs = (settings.priors, settings.miss_cost, settings.false_alarm_cost)
     # Imported where they are needed: most calls draw nothing, and drawing takes long to import.
     if options.det is not None:
@@ -67,17 +104,15 @@ def report(results: Sequence[ScoredTrials], options: Namespace) -> None:
         write_report(options.report, lists, Costs(*costs))
 
 
-def _find(scored: ScoredTrials, settings: FigureSettings, options: Namespace) -> Found:
+def _find(scored: ScoredTrials, speakers: NDArray[np.int64] | None, plan: ReportPlan) -> Found:
     """The figures of a list, and its breakdown if metadata are given."""
-    trials, speakers = scored.trials, None
-    if options.speakers is not None:
-        speakers = read_speakers(options.speakers, trials.ids)
+    trials, settings = scored.trials, plan.settings
     figures = figures_of(scored, settings, speakers, progress=True)
-    if options.metadata is None or trials.is_target is None:
+    if plan.metadata is None or trials.is_target is None:
         return Found(scored, figures)
     conditions = breakdown(
         scored,
-        read_metadata(options.metadata),
+        plan.metadata,
         speakers_of_recordings(trials) if speakers is None else speakers,
         settings.priors,
         settings.miss_cost,
@@ -141,11 +176,3 @@ def _as_json(found: Sequence[Found]) -> str:
         for one in found
     ]
     return json.dumps(figures[0] if len(figures) == 1 else figures, indent=2, allow_nan=False)
-
-
-def _write_text(path: Path, text: str) -> None:
-    """Write a text file that, if it exists, is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -4,14 +4,14 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from simple_spk.commands.options import REPLICATES, add_figures, add_scoring, add_trials
-from simple_spk.commands.report import report
-from simple_spk.commands.scored_lists import score_lists
+from simple_spk.commands.report import plan_report, report
+from simple_spk.commands.scored_lists import plan_scoring, score_lists
 from simple_spk.embeddings_file import read_embeddings
-from simple_spk.manifest import read_manifest
 from simple_spk.model_folder import load_model
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
-from simple_spk.templates import read_enrolments
-from simple_spk.trials import read_trials
+from simple_spk.templates import read_durations
+
+ANGULAR_BIAS = 0.3
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -27,11 +27,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--similarity",
         choices=("generalized", "cosine"),
-        default="generalized",
         help="without --model: which score (default generalized)",
     )
     parser.add_argument(
-        "--angular-bias", type=float, default=0.3, help="b_theta of generalized (default 0.3)"
+        "--angular-bias", type=float, help=f"b_theta of generalized (default {ANGULAR_BIAS})"
     )
     parser.add_argument(
         "--manifest", type=Path, metavar="CSV", help="durations, if the calibration looks at them"
@@ -42,22 +41,26 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Score, write and report."""
-    lists = [read_trials(path) for path in options.trials]
-    enrolments = None if options.enrolments is None else read_enrolments(options.enrolments)
-    embeddings = read_embeddings(options.embeddings)
-    similarity: Similarity = CosineSimilarity()
-    threshold = None
-    if options.model is not None:
-        model = load_model(options.model)
-        similarity, threshold = model.similarity, model.threshold
-    elif options.similarity == "generalized":
-        similarity = GeneralizedInnerProduct(options.angular_bias)
-    seconds = None
-    if options.manifest is not None:
-        manifest = read_manifest(options.manifest)
-        durations = manifest.durations_seconds.tolist()
-        seconds = {name: durations[row] for name, row in manifest.row_of_id.items()}
-    results = score_lists(lists, embeddings, enrolments, similarity, threshold, seconds, options)
     if options.replicates is None:  # scoring is quick, resampling takes longer
         options.replicates = REPLICATES if options.json or options.report else 0
-    report(results, options)
+    plan = plan_scoring(options)
+    asked = plan_report(plan.lists, options)
+    embeddings = read_embeddings(options.embeddings)
+    similarity, threshold = _similarity(options)
+    seconds = None if options.manifest is None else read_durations(options.manifest)
+    report(score_lists(plan, embeddings, similarity, threshold, seconds, options), asked, options)
+
+
+def _similarity(options: Namespace) -> tuple[Similarity, float | None]:
+    """The similarity that was asked for, and the threshold that a model has for it."""
+    kind, angular_bias = options.similarity, options.angular_bias
+    if options.model is not None:
+        if kind is not None or angular_bias is not None:
+            raise ValueError("--model has its own similarity: leave out either it or the other")
+        model = load_model(options.model)
+        return model.similarity, model.threshold
+    if kind == "cosine":
+        if angular_bias is not None:
+            raise ValueError("--angular-bias is of the generalized similarity: leave it out")
+        return CosineSimilarity(), None
+    return GeneralizedInnerProduct(ANGULAR_BIAS if angular_bias is None else angular_bias), None

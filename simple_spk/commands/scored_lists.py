@@ -3,36 +3,73 @@
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.calibration import Calibration, quality_measures
+from simple_spk.commands.outputs import check_outputs, inputs_of
 from simple_spk.embeddings_file import Embeddings, read_embeddings
 from simple_spk.known_lists import list_name
-from simple_spk.normalisation import cohort_statistics, normalise, speaker_cohort
+from simple_spk.normalisation import (
+    check_cohort_size,
+    cohort_statistics,
+    normalise,
+    speaker_cohort,
+)
 from simple_spk.score_files import write_scores
 from simple_spk.scored_trials import ScoredTrials
 from simple_spk.scoring import score_trials, similarity_in_words
 from simple_spk.similarity import Similarity
 from simple_spk.speaker_labels import read_speakers
-from simple_spk.templates import Enrolments, durations_of_trials, embeddings_of_trials
-from simple_spk.trials import Trials
+from simple_spk.templates import (
+    Enrolments,
+    durations_of_trials,
+    embeddings_of_trials,
+    read_enrolments,
+)
+from simple_spk.trials import Trials, read_trials
+
+
+class ScoringPlan(NamedTuple):
+    """What scoring needs beside embeddings, read and checked before these are made."""
+
+    lists: list[Trials]
+    outputs: list[Path | None]  # score files, one per list
+    enrolments: Enrolments | None
+    cohort: NDArray[np.float32] | None  # (c, dim)
+    calibration: Calibration | None
+
+
+def plan_scoring(options: Namespace, *other_outputs: Path | None) -> ScoringPlan:
+    """Read what the options name, and see that all outputs can be written."""
+    if options.cohort_speakers is not None and options.cohort is None:
+        raise ValueError("--cohort-speakers tells who is in a cohort: give the --cohort, too")
+    lists = [read_trials(path) for path in options.trials]
+    outputs = score_files(options.output, lists)
+    check_outputs(
+        [*outputs, options.json, options.report, options.det, *other_outputs], inputs_of(options)
+    )
+    return ScoringPlan(
+        lists,
+        outputs,
+        None if options.enrolments is None else read_enrolments(options.enrolments),
+        _cohort(options),
+        None if options.calibration is None else Calibration.load(options.calibration),
+    )
 
 
 def score_lists(
-    lists: Sequence[Trials],
+    plan: ScoringPlan,
     embeddings: Embeddings,
-    enrolments: Enrolments | None,
     similarity: Similarity,
     threshold: float | None,
     seconds_of_recording: Mapping[str, float] | None,
     options: Namespace,
 ) -> list[ScoredTrials]:
     """The lists with their scores, normalised and calibrated as asked, also in their files."""
-    cohort = _cohort(options)
-    calibration = None if options.calibration is None else Calibration.load(options.calibration)
-    outputs = score_files(options.output, lists)
+    cohort, calibration = plan.cohort, plan.calibration
     how = similarity_in_words(similarity)
     if cohort is not None:
         how += f", AS-norm with the top {options.top_n or len(cohort)} of {len(cohort)}"
@@ -40,8 +77,8 @@ def score_lists(
         how += f", calibrated by {options.calibration}"
     is_plain = cohort is None and calibration is None
     results = []
-    for trials, output in zip(lists, outputs, strict=True):
-        table = embeddings_of_trials(trials, embeddings, enrolments, options.template)
+    for trials, output in zip(plan.lists, plan.outputs, strict=True):
+        table = embeddings_of_trials(trials, embeddings, plan.enrolments, options.template)
         scores: NDArray[np.floating] = score_trials(trials, table, similarity)
         if cohort is not None:
             statistics = cohort_statistics(
@@ -51,7 +88,7 @@ def score_lists(
         if calibration is not None:
             seconds = None
             if seconds_of_recording is not None:
-                seconds = durations_of_trials(trials, seconds_of_recording, enrolments)
+                seconds = durations_of_trials(trials, seconds_of_recording, plan.enrolments)
             quality = quality_measures(trials.enrol, trials.test, seconds, table)
             scores = calibration.apply(scores, quality)
         if output is not None:
@@ -77,6 +114,8 @@ def _cohort(options: Namespace) -> NDArray[np.float32] | None:
     if options.cohort is None:
         return None
     members = read_embeddings(options.cohort)
-    if options.cohort_speakers is None:
-        return members.matrix
-    return speaker_cohort(members.matrix, read_speakers(options.cohort_speakers, members.ids))
+    cohort = members.matrix
+    if options.cohort_speakers is not None:
+        cohort = speaker_cohort(cohort, read_speakers(options.cohort_speakers, members.ids))
+    check_cohort_size(len(cohort), options.top_n or None)
+    return cohort

@@ -65,7 +65,7 @@ def inspect_audio(
             except BrokenProcessPool as error:
                 raise OSError(
                     "a process that inspects audio was killed, probably for want of memory: "
-                    "give fewer --workers"
+                    "give fewer --processes"
                 ) from error
     faults = {
         start + index: fault
@@ -117,7 +117,7 @@ def _require_end(path: str) -> None:
         read_crop(path, END_SAMPLES, LAST_CROP, SAMPLE_RATE)
         return
     # Crops of m4a are cut from the decoded whole, but its index says where its packets lie.
-    with av.open(path, format="mp4", metadata_errors="replace") as container:
+    with av.open(f"file:{path}", format="mp4", metadata_errors="replace") as container:
         index = container.streams.audio[0].index_entries
         end = index[len(index) - 1].pos + index[len(index) - 1].size if len(index) else 0
     size = os.path.getsize(path)

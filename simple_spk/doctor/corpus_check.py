@@ -1,5 +1,6 @@
 """Is a copy of a corpus complete and sound? Which files are not, and why?"""
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +42,13 @@ class Inspection:
     workers: int = 1
     progress: bool = True
 
+    def __post_init__(self) -> None:
+        if not self.shortest_seconds >= 0.0 or self.workers < 1:
+            raise ValueError(
+                f"files of at least {self.shortest_seconds} s, {self.workers} processes: expected "
+                f"0 s or more, and at least one process (see --shortest and --processes)"
+            )
+
 
 def check_voxceleb(
     corpus: str, folder: Path, expected: UtteranceList | None, inspection: Inspection
@@ -51,10 +59,8 @@ def check_voxceleb(
     checked = copy
     if expected is not None:
         expected = _of_parts(expected, {part for part in TOTALS if part.startswith(corpus)})
-        if not expected.names:
-            raise ValueError(
-                f"the utterance list names no utterance of {corpus}, such as id.../..."
-            )
+        expected = expected if expected.names else None  # it may be of the other corpus
+    if expected is not None:
         listed_parts = {part_of(speaker) for speaker in {name[:7] for name in expected.names}}
         checked = rows_of(copy, [part_of(name[:7]) in listed_parts for name in copy.names])
     findings, usable = check_copy(topic, checked, expected, inspection)
@@ -107,10 +113,26 @@ def check_copy(
     return findings, usable
 
 
+def usable_in_folder(folder: Path, names: Sequence[str], inspection: Inspection) -> set[str]:
+    """Those of the names (paths within a folder) whose files are there and can be read."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}: correct the path")
+    there = [name for name in names if os.path.isfile(os.path.join(folder, name))]
+    if inspection.depth is Depth.NAMES:
+        return set(there)
+    facts = inspect_audio(
+        [os.path.join(folder, name) for name in there],
+        decode=inspection.depth is Depth.SAMPLES,
+        workers=inspection.workers,
+        progress=inspection.progress,
+    )
+    return set(there) - {there[row] for row in facts.faults}
+
+
 def compare_names(topic: str, names: Sequence[str], wanted: set[str] | None) -> list[Finding]:
     """Which wanted names are not there, and which are there unwanted (None: anything may be)."""
     if wanted is None:
-        return [_not_checked(topic, "missing", "give --utterances LIST to learn which are")]
+        return [_not_checked(topic, "missing", "give their --utterances LIST to learn which are")]
     there = set(names)
     missing = sorted(wanted - there)
     text = (

@@ -35,7 +35,7 @@ class Copy:
 def copy_of_folder(folder: Path, progress: bool = True) -> Copy:
     """All audio files below a folder, named by their path in it."""
     paths, sizes = _list_audio(folder, progress)
-    start = len(str(folder)) + 1
+    start = len(os.path.join(folder, ""))
     names = [without_suffix(path[start:]) for path in paths]
     return _copy(names, paths, sizes)
 
@@ -106,12 +106,16 @@ def _list_audio(folder: Path, progress: bool) -> tuple[list[str], NDArray[np.int
     return [path for path, _ in found], sizes
 
 
-def _walk(folder: str) -> Iterator[tuple[str, int]]:
-    """The audio files below a folder, with their sizes."""
+def _walk(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[str, int]]:
+    """The audio files below a folder, with their sizes; ``above`` are the folders around it."""
+    status = os.stat(folder)
+    itself = (status.st_dev, status.st_ino)
+    if itself in above:  # a link that leads in a circle
+        return
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
-                yield from _walk(entry.path)
+                yield from _walk(entry.path, (*above, itself))
             elif entry.name.lower().endswith(AUDIO_SUFFIXES):
                 yield entry.path, _size(entry.path)
 

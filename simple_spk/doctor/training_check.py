@@ -50,8 +50,8 @@ def memory_finding(
         f"{_amount(needed)} of {_amount(available_bytes)}: {needs.parameters / 1e6:.2f} M "
         f"parameters with gradient, momentum and moving average {_amount(needs.model_bytes)}, "
         f"queue {_amount(needs.queue_bytes)}, activations "
-        f"{_amount(needs.activation_bytes_per_crop)} per crop of {setting.crop_seconds[1]:g} s "
-        f"in fp32 (bf16 takes about half)"
+        f"{_amount(needs.activation_bytes_per_crop)} per crop of "
+        f"{setting.longest_crop_seconds:g} s in fp32 (bf16 takes about half)"
     )
     room = USABLE_SHARE_OF_MEMORY * available_bytes
     fitting = [
@@ -160,8 +160,9 @@ def loader_finding(topic: str, consumed: float, delivered: float, workers: int) 
     wanted = workers_needed(consumed, delivered, workers)
     keeps_up = delivered >= consumed
     text = (
-        f"the model takes {consumed:.3g} crops/s, {workers} workers deliver {delivered:.3g}: "
-        f"the loader is {'not ' if keeps_up else ''}the bottleneck (use {wanted} workers)"
+        f"the model takes {consumed:.3g} crops/s, {workers} workers deliver {delivered:.3g} "
+        f"(without augmentation): the loader is {'not ' if keeps_up else ''}the bottleneck "
+        f"(use {wanted} workers)"
     )
     cure = f"--workers={wanted}"
     if wanted > usable_cores():

@@ -41,7 +41,7 @@ class TrainingNeeds:
     queue_bytes: int
     activation_bytes_per_crop: float  # of the longest crops
     batch_bytes: int  # waveforms of a batch of the longest crops
-    step_seconds: float  # of a whole batch of crops of medium length
+    step_seconds: float  # of a whole batch of crops of mean length
 
     def memory_bytes(self, batch: int) -> float:
         """Of the device, with ``batch`` crops at a time."""
@@ -53,9 +53,8 @@ class TrainingNeeds:
 
 def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeeds:
     """What training needs, from a few steps at two small batch sizes, extrapolated as a line."""
-    shortest, longest_seconds = setting.crop_seconds
-    medium_seconds = (shortest + longest_seconds) / 2
-    measured_seconds = min(medium_seconds, LONGEST_MEASURED_SECONDS)
+    mean_seconds, longest_seconds = setting.mean_crop_seconds, setting.longest_crop_seconds
+    measured_seconds = min(mean_seconds, LONGEST_MEASURED_SECONDS)
     encoder = ResNet(
         num_mels=setting.num_mels,
         width=setting.width,
@@ -79,7 +78,7 @@ def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeed
     kept_per_crop = (kept_bytes[large] - kept_bytes[small]) / (large - small)
     seconds_per_crop = max(0.0, (seconds[large] - seconds[small]) / (large - small))
     seconds_beside = max(0.0, seconds[small] - small * seconds_per_crop)
-    medium, longest = medium_seconds / measured_seconds, longest_seconds / measured_seconds
+    mean, longest = mean_seconds / measured_seconds, longest_seconds / measured_seconds
     parameters = sum(parameter.numel() for parameter in encoder.parameters())
     return TrainingNeeds(
         parameters=parameters,
@@ -87,7 +86,7 @@ def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeed
         queue_bytes=setting.queue_size * (4 * setting.embedding_dim + 8),
         activation_bytes_per_crop=WORKSPACE * kept_per_crop * longest,
         batch_bytes=round(setting.batch * longest_seconds * setting.sample_rate * 4),
-        step_seconds=seconds_beside + setting.batch * seconds_per_crop * medium,
+        step_seconds=seconds_beside + setting.batch * seconds_per_crop * mean,
     )
 
 

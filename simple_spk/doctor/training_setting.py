@@ -1,13 +1,17 @@
 """Those settings of an experiment that cost time or memory, read without building anything."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from simple_spk.schedule import Stages
+
 RESNET = "!new:simple_spk.resnet.ResNet"
+Limits = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,7 @@ class TrainingSetting:
 
     speakers_per_batch: int = 128
     recordings_per_speaker: int = 4
-    crop_seconds: tuple[float, float] = (3.0, 8.0)
+    crop_seconds: Limits | Mapping[int, Limits] = (3.0, 8.0)  # or from which epoch on which
     batches_per_epoch: int = 1000
     number_of_epochs: int = 70
     queue_size: int = 524288
@@ -28,10 +32,41 @@ class TrainingSetting:
     embedding_dim: int = 256
     workers: int = 8
 
+    def __post_init__(self) -> None:
+        self.crop_stages()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name == "workers" else 1
+            if isinstance(value, int | float) and value < least:
+                raise ValueError(f"{field.name} is {value}; expected at least {least}")
+
     @property
     def batch(self) -> int:
         """Crops in a batch."""
         return self.speakers_per_batch * self.recordings_per_speaker
+
+    @property
+    def longest_crop_seconds(self) -> float:
+        """Of any epoch."""
+        return max(longest for _, longest in self.crop_stages().values)
+
+    @property
+    def mean_crop_seconds(self) -> float:
+        """Over all epochs."""
+        limits_at = self.crop_stages()
+        epochs = range(1, self.number_of_epochs + 1)
+        return sum(sum(limits_at(epoch)) / 2 for epoch in epochs) / len(epochs)
+
+    def crop_stages(self) -> Stages[Limits]:
+        """From an epoch to the shortest and the longest crop."""
+        return Stages("crop_seconds", self.crop_seconds, _limits)
+
+
+def _limits(seconds: Sequence[float]) -> Limits:
+    """The shortest and the longest crop, known to be in this order."""
+    if len(seconds) != 2 or not 0.0 < seconds[0] <= seconds[1]:
+        raise ValueError(f"crop_seconds must be two rising positive numbers, not {seconds}")
+    return seconds[0], seconds[1]
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -75,11 +110,16 @@ def read_setting(path: str | Path) -> TrainingSetting:
             found = content.get(reference[1]) if reference else found
         if found is not None:
             values[field.name] = _number(path, field.name, found)
-    return replace(TrainingSetting(), **values)
+    try:
+        return replace(TrainingSetting(), **values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
-def _number(path: Path, name: str, found: Any) -> int | float | tuple:
-    """A number, or several, as it stands in a YAML file."""
+def _number(path: Path, name: str, found: Any) -> int | float | tuple | dict:
+    """A number, or several, or those of each stage, as it stands in a YAML file."""
+    if isinstance(found, dict) and name == "crop_seconds":
+        return {start: _number(path, name, value) for start, value in found.items()}
     numbers = found if isinstance(found, list) else [found]
     if not all(type(number) in (int, float) for number in numbers):
         raise ValueError(f"{path}: {name} is {found!r}; expected a number, or a list of numbers")

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from simple_spk.audio import AUDIO_SUFFIXES
 from simple_spk.field_table import cut_fields, read_text, shown
 
-# What the list of a corpus and its files on disk may end in; names are compared without.
-
 
 class UtteranceList(NamedTuple):
     """Names (n,), without suffix, and their seconds (n,), nan where the list has none."""

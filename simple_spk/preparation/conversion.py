@@ -270,8 +270,7 @@ def _convert_file(task: _Task, name: str) -> Outcome:
     else:
         target_bytes = _write(target, samples, task.settings)
         return Outcome(*identity, target_bytes=target_bytes, samples=len(samples))
-    for leftover in (target, _partial(target)):  # of a source that was better once
-        leftover.unlink(missing_ok=True)
+    _remove(target)  # of a source that was better once
     return Outcome(*identity, fault=fault, details=details)
 
 
@@ -315,11 +314,25 @@ def _write(target: Path, samples: NDArray[np.int16], settings: Settings) -> int:
             raise
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
-        raise ConversionStoppedError(
-            f"cannot write {target} ({getattr(error, 'strerror', None) or error}): make room or "
-            "correct the permissions; the same command then goes on from here"
-        ) from error
+        raise _stopped("write", target, error) from error
     return len(encoded.getbuffer())
+
+
+def _remove(target: Path) -> None:
+    """Make sure that there is no target, whole or not."""
+    try:
+        for path in (target, _partial(target)):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _stopped("remove", target, error) from error
+
+
+def _stopped(action: str, target: Path, error: Exception) -> ConversionStoppedError:
+    """What to say when nothing can be done to a target."""
+    return ConversionStoppedError(
+        f"cannot {action} {target} ({getattr(error, 'strerror', None) or error}): make room or "
+        "correct the permissions; the same command then goes on from here"
+    )
 
 
 def _partial(target: Path) -> Path:

@@ -30,7 +30,8 @@ def split_speakers(
     >>> split_speakers("abcdef", valid_fraction=0.0, test_fraction=0.3).valid
     []
     """
-    if min(valid_fraction, test_fraction) < 0.0 or valid_fraction + test_fraction > 1.0:
+    # Written so that fractions that are not numbers are refused, too.
+    if not (valid_fraction >= 0.0 and test_fraction >= 0.0 and valid_fraction + test_fraction <= 1):
         raise ValueError(
             f"valid_fraction {valid_fraction} and test_fraction {test_fraction} must be at least 0 "
             f"and together at most 1"

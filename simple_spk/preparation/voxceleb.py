@@ -23,11 +23,20 @@ from simple_spk.manifest import write_manifest
 from simple_spk.preparation.conversion import AudioFormat, Settings, SourceFile, convert
 from simple_spk.preparation.prepared import Prepared
 from simple_spk.preparation.quarantine import Quarantined, counted, write_quarantine
+from simple_spk.preparation.speaker_folder import UNFIT_FOR_TABLES
 from simple_spk.preparation.validation_list import choose_recordings, write_validation_trials
 from simple_spk.trials import read_trials
 
 SPEAKER_FOLDER = re.compile(r"id\d{5}")
 SHORTEST_SECONDS = 0.5  # VoxCeleb's own shortest are 4 s: what is shorter than this is a wreck
+
+
+class _Listing(NamedTuple):
+    """What lies in a tree: recordings by name, those that no table can name, and the rest."""
+
+    sources: list[SourceFile]
+    faults: list[Quarantined]
+    ignored: Counter[str]
 
 
 class _Utterance(NamedTuple):
@@ -53,7 +62,7 @@ def prepare_voxceleb2(
     root = _roots(source, ("dev/aac", "aac", "dev", "."), "dev/aac/id00012/21Uxsk56VDQ/00001.m4a")[
         0
     ]
-    sources, ignored = _list_recordings(root, ".m4a")
+    sources, faults, ignored = _list_recordings(root, ".m4a")
     settings = Settings(audio_format, minimum_seconds=SHORTEST_SECONDS)
     journal_folder = target / f".voxceleb2_{audio_format}"
     outcomes = convert(
@@ -69,7 +78,7 @@ def prepare_voxceleb2(
         for outcome in outcomes
         if not outcome.fault
     ]
-    faults = [Quarantined(o.name, o.fault, o.details) for o in outcomes if o.fault]
+    faults += [Quarantined(o.name, o.fault, o.details) for o in outcomes if o.fault]
     quarantine = target / "voxceleb2_quarantine.csv"
     return _write(target / "train.csv", utterances, quarantine, faults, ignored)
 
@@ -88,9 +97,11 @@ def prepare_voxceleb1(
     faults: list[Quarantined] = []
     ignored: Counter[str] = Counter()
     for root in roots:
-        sources, ignored_here = _list_recordings(root, ".wav")
-        ignored += ignored_here
-        for found, finding in zip(sources, _inspect(root, sources, workers), strict=True):
+        listing = _list_recordings(root, ".wav")
+        faults += listing.faults
+        ignored += listing.ignored
+        findings = _inspect(root, listing.sources, workers)
+        for found, finding in zip(listing.sources, findings, strict=True):
             if isinstance(finding, Quarantined):
                 faults.append(finding)
             else:
@@ -140,9 +151,10 @@ def _has_speakers(folder: Path) -> bool:
     )
 
 
-def _list_recordings(root: Path, suffix: str) -> tuple[list[SourceFile], Counter[str]]:
-    """All speaker/video/recording below a folder, by name, and what else is there, counted."""
+def _list_recordings(root: Path, suffix: str) -> _Listing:
+    """All speaker/video/recording below a folder, and what else is there."""
     found: list[SourceFile] = []
+    faults: list[Quarantined] = []
     ignored: Counter[str] = Counter()
     for speaker in tqdm(sorted(os.listdir(root)), unit="speaker", desc="list"):
         if not SPEAKER_FOLDER.fullmatch(speaker):
@@ -150,18 +162,21 @@ def _list_recordings(root: Path, suffix: str) -> tuple[list[SourceFile], Counter
             continue
         for video in _entries(root / speaker, ignored):
             for entry in _entries(Path(video.path), ignored):
-                if entry.name.endswith(suffix):
-                    name = f"{speaker}/{video.name}/{entry.name}"
-                    found.append(SourceFile(name, *_size_and_mtime(entry)))
-                else:
+                name = f"{speaker}/{video.name}/{entry.name}"
+                if not entry.name.endswith(suffix):
                     ignored[os.path.splitext(entry.name)[1] or entry.name] += 1
+                elif UNFIT_FOR_TABLES.search(name):
+                    details = "has a name with control characters or not in UTF-8"
+                    faults.append(Quarantined(name, "unfit name", details))
+                else:
+                    found.append(SourceFile(name, *_size_and_mtime(entry)))
     if not found:
         cure = f"expected speaker/video/recording{suffix}"
         if ".mp4" in ignored:
             cure = f"mp4 is the archive of videos; fetch the one of audio; {cure}"
         kinds = _listed([f"{count} {kind}" for kind, count in ignored.most_common()])
         raise ValueError(f"{root} holds no {suffix} files, but {kinds or 'nothing'}: {cure}")
-    return sorted(found), ignored
+    return _Listing(sorted(found), faults, ignored)
 
 
 def _size_and_mtime(entry: os.DirEntry[str]) -> tuple[int, int]:

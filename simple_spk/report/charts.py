@@ -193,6 +193,10 @@ def strip_chart(value: float, interval: Sequence[float] | None, whole: float, hi
 
 
 def _widened(low: float, high: float, share: float = 0.0) -> tuple[float, float]:
-    """Limits moved apart by a share of their distance, or if they are equal, by something."""
-    margin = share * (high - low) if high > low else max(0.5, 0.01 * abs(low))
+    """Limits moved apart by a share of their distance, or if they are (nearly) equal, by more.
+
+    Closer together than that, there would be no numbers left between them for bins.
+    """
+    are_apart = high - low > max(1e-9 * max(abs(low), abs(high)), 1e-290)
+    margin = share * (high - low) if are_apart else max(0.5, 0.01 * abs(low))
     return low - margin, math.nextafter(high + margin, math.inf)

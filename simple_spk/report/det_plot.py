@@ -10,6 +10,7 @@ from simple_spk.metrics import ErrorRates, equal_error_rate, error_rates
 from simple_spk.report.det_curve import det_curve, det_limits, probit
 from simple_spk.report.operating_points import OWN_THRESHOLD, operating_points
 from simple_spk.scored_trials import ScoredTrials
+from simple_spk.whole_file import whole_file
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 LINE_STYLES = ("-", "--", ":", "-.")
@@ -58,9 +59,8 @@ def write_det_plot(
     axes.set_axisbelow(True)
     lines, names = axes.get_legend_handles_labels()
     axes.legend([*lines, *shapes.values()], [*names, *shapes], frameon=False, fontsize="small")
-    partial = path.with_name(path.name + ".partial")
-    figure.savefig(partial, format=path.suffix.removeprefix(".") or "png")
-    partial.replace(path)
+    with whole_file(path) as partial:
+        figure.savefig(partial, format=path.suffix.removeprefix(".") or "png")
 
 
 def _error_rates(scored: ScoredTrials) -> ErrorRates:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simple_spk.figures import NOTES
 from simple_spk.metrics import bayes_threshold, error_rates, prior_name
 from simple_spk.report.breakdown import (
     MINIMUM_SPEAKERS,
@@ -28,8 +29,8 @@ WORST_TRIALS = 20
 class ReportedList:
     """A scored list with labels, and all that was computed about it: the page computes no figure.
 
-    ``summary`` is that of ``metrics.summary``, perhaps with texts to be shown under ``hint`` and
-    ``intervals_missing``; ``intervals`` are those of ``bootstrap.intervals``.
+    ``summary`` is that of ``metrics.summary``, perhaps with more of ``figures.figures_of``;
+    ``intervals`` are those of ``bootstrap.intervals``.
     """
 
     scored: ScoredTrials
@@ -101,12 +102,12 @@ def list_section(number: int, one: DrawnList, costs: Costs) -> str:
         )
         + "</div>"
     )
-    notes = [one.reported.summary.get(key) for key in ("hint", "intervals_missing")]
+    notes = map(one.reported.summary.get, NOTES)
     parts = [
         f'<section id="list-{number}">',
         f"<h2>{escape(scored.name)}</h2>",
         facts_list(facts),
-        f'<p class="quiet">SHA-256: <code>{escape(trials.sha256 or "unknown")}</code></p>',
+        f'<p class="quiet">{_hash(one.reported)}</p>',
         *(f'<p class="warning">{escape(note)}</p>' for note in notes if note),
         charts,
         _conditions(one.reported, costs),
@@ -114,6 +115,14 @@ def list_section(number: int, one: DrawnList, costs: Costs) -> str:
         "</section>",
     ]
     return "\n".join(parts)
+
+
+def _hash(reported: ReportedList) -> str:
+    """What the list is known by: the hash of its file, or else of its trials."""
+    sha256, number = reported.scored.trials.sha256, reported.summary.get("list_fingerprint")
+    if sha256 is None and number is not None:
+        return f"Fingerprint of the trials: <code>{escape(number)}</code>"
+    return f"SHA-256: <code>{escape(sha256 or 'unknown')}</code>"
 
 
 def _beyond(scores: NDArray[np.floating], bayes: Sequence[tuple[float, str]]) -> str:
