@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"simple-spk: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nsimple-spk: stopped", file=sys.stderr)
+        print("\nsimple-spk: stopped; the same command goes on", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.text_columns import Fields, TextColumn, TextColumnWriter, look_at_csv
+from simple_spk.whole_file import whole_file
 
 COLUMNS = ("ID", "wav", "duration", "spk_id")
 LONGEST_FIELD_BYTES = 2048  # some columns become arrays of fixed width: a giant would fill memory
@@ -115,14 +116,14 @@ def write_manifest(
     Paths in ``wavs`` are absolute, or relative to the folder of the manifest.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
+    with (
+        whole_file(path) as partial,
+        partial.open("w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         texts = (f"{duration:.3f}" for duration in durations_seconds)
         writer.writerows(zip(ids, wavs, texts, speakers, strict=True))
-    partial.replace(path)
 
 
 def _require_sane_lengths(path: Path, line: int, columns: dict[str, Fields]) -> None:

@@ -18,6 +18,9 @@ from simple_spk.schedule import Stages
 logger = logging.getLogger(__name__)
 # With more speakers than this for each one of a batch, a batch is drawn without looking at all.
 FEW_SPEAKERS = 16
+# But not if those that fill a batch can have more than this share of all weights: drawing would
+# bring the same few again and again.
+LARGEST_SHARE = 0.5
 
 
 class Crop(NamedTuple):
@@ -96,6 +99,8 @@ class SpeakerSampler(Sampler[list[Crop]]):
         self.counts, self.first_rows = counts[kept], first_rows[kept]
         self.weights = self.counts.astype(np.float64) ** count_exponent
         self.weights_up_to = np.cumsum(self.weights)
+        heaviest = np.sort(self.weights)[-speakers_per_batch:].sum()
+        self.is_uneven = bool(heaviest > LARGEST_SHARE * self.weights_up_to[-1])
         self.speakers_per_batch = speakers_per_batch
         self.recordings_per_speaker = recordings_per_speaker
         batch_size = speakers_per_batch * recordings_per_speaker
@@ -142,12 +147,13 @@ class SpeakerSampler(Sampler[list[Crop]]):
     def _draw_voices(self, random: np.random.Generator, speeds: int) -> NDArray[np.int64]:
         """Distinct voices (P,), drawn one after the other by weight: speed * speakers + speaker.
 
-        With few speakers: the first of exponential alarm clocks, one each, with the weights as
-        rates to ring. With many: those who come up first when drawing with replacement, at a cost
-        that does not grow with their number. Both have just that distribution.
+        With few speakers, or a few that outweigh all others: the first of exponential alarm clocks,
+        one each, with the weights as rates to ring. Else: those who come up first when drawing with
+        replacement, at a cost that does not grow with their number. Both have just that
+        distribution.
         """
         wanted, all_voices = self.speakers_per_batch, speeds * len(self.weights)
-        if all_voices <= FEW_SPEAKERS * wanted:
+        if self.is_uneven or all_voices <= FEW_SPEAKERS * wanted:
             alarms = random.exponential(size=all_voices) / np.tile(self.weights, speeds)
             if wanted == all_voices:
                 return np.argsort(alarms)

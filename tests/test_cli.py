@@ -592,4 +592,4 @@ def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Capture) ->
 
     monkeypatch.setattr("simple_spk.commands.metrics.run", interrupted)
     assert run("metrics", "x") == 130
-    assert capsys.readouterr().err.strip() == "simple-spk: stopped"
+    assert capsys.readouterr().err.strip() == "simple-spk: stopped; the same command goes on"

@@ -13,7 +13,7 @@ import av
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -294,6 +294,7 @@ def test_a_folder_without_the_corpus_is_named(
 # ---- lists --------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.randoms(use_true_random=False))
 def test_comparing_is_the_difference_of_sets(
     there: set[int], listed: set[int], order: random.Random
@@ -367,6 +368,7 @@ def test_parts_of_voxceleb_have_their_speakers() -> None:
 # ---- trials -------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, unique=True), st.data()
 )
@@ -421,6 +423,15 @@ def test_recordings_of_a_folder_must_be_readable_to_be_scored(
         found = named(capsys, *places)
         assert found == {"recordings": ["a1.wav"], "trials": ["line 1: a0.wav a1.wav"]}
     assert named(capsys, *places, "--names-only") == {}
+
+
+def test_names_that_are_not_utf_8_are_named_too(tmp_path: Path, capsys: Capture) -> None:
+    folder, listed = tmp_path / "audio", tmp_path / "names.txt"
+    folder.mkdir()
+    (folder / os.fsdecode(b"\xff.wav")).write_bytes(b"")
+    assert run("--audio-folder", folder, "--list", listed) == 1
+    assert "\\udcff" in capsys.readouterr().out
+    assert listed.read_bytes().startswith(b"unreadable\t\xff ")
 
 
 def test_findings_keep_their_order_and_their_kind() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -140,6 +140,7 @@ def test_activations_are_at_least_the_maps_of_the_network() -> None:
     assert 4 * maps < needs.activation_bytes_per_crop < 10 * 4 * maps
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 256),
     st.integers(1, 8),
@@ -161,6 +162,7 @@ def test_the_cure_for_want_of_memory_fits(
         assert needs.memory_bytes(fitting * recordings) <= room
 
 
+@settings(deadline=None)
 @given(POSITIVE, POSITIVE, st.integers(1, 64))
 def test_as_few_workers_as_keep_up(consumed: float, delivered: float, workers: int) -> None:
     wanted = workers_needed(consumed, delivered, workers)

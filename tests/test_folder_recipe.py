@@ -132,7 +132,7 @@ def test_bad_files_are_named_with_their_reason(folder, tmp_path, noisy_tone):
     }
     data = tmp_path / "data"
     prepared = prepare_folder(folder, data)
-    reasons = {row["path"]: row["reason"] for row in rows_of(data / "quarantine.csv")}
+    reasons = {row["source"]: row["details"] for row in rows_of(data / "quarantine.csv")}
     assert reasons == prepared.quarantined and reasons.keys() == expected.keys()
     assert all(word in reasons[path] for path, word in expected.items())
     listed = [
@@ -148,7 +148,7 @@ def test_names_that_are_not_utf8_are_named(folder, tmp_path):
         pytest.skip("this file system takes UTF-8 only")
     prepare_folder(folder, tmp_path / "data")
     (row,) = rows_of(tmp_path / "data/quarantine.csv")
-    assert "rename" in row["reason"] and "udcff" in row["path"]
+    assert "rename" in row["details"] and "udcff" in row["source"]
 
 
 def test_links_are_followed_but_nothing_is_listed_twice(folder, tmp_path):

@@ -238,14 +238,26 @@ def test_speakers_that_processes_cannot_share_raise(
 def test_many_speakers_are_drawn_like_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """The draw that does not look at all speakers has the distribution of the one that does."""
     monkeypatch.setattr("simple_spk.sampler.FEW_SPEAKERS", 0)
+    monkeypatch.setattr("simple_spk.sampler.LARGEST_SHARE", 2.0)
     test_several_speakers_are_drawn_one_by_one_by_weight()
     for batch in make(7, 1):  # all that there are
         assert len(rows_by_speaker(batch)) == 7
 
 
+def test_a_speaker_who_outweighs_all_others_does_not_hold_up_a_batch() -> None:
+    """Drawn with replacement, the others would come up once in millions of draws."""
+    counts = [100_000, *([2] * 100)]
+    speaker_of_row = speakers_of(counts)
+    sampler = make(4, 2, speaker_of_row=speaker_of_row, count_exponent=2.0, batches_per_epoch=3)
+    for batch in sampler:
+        speakers = {int(speaker_of_row[crop.row]) for crop in batch}
+        assert len(speakers) == 4 and 0 in speakers
+
+
 @pytest.mark.parametrize("few", [0, 1000])
 def test_each_speed_is_another_speaker(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simple_spk.sampler.FEW_SPEAKERS", few)
+    monkeypatch.setattr("simple_spk.sampler.LARGEST_SHARE", 2.0)
     speeds = [1.0, 0.9, 1.1]
     voices: Counter[tuple[int, float]] = Counter()
     for batch in make(4, 2, speeds=speeds, batches_per_epoch=2000, count_exponent=0.0):

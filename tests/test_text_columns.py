@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simple_spk import text_columns
@@ -37,6 +37,7 @@ def test_equal_to_the_csv_module(
     monkeypatch.setattr(text_columns, "BLOCK_BYTES", 17)
     monkeypatch.setattr(text_columns, "ROWS_AT_ONCE", 2)
 
+    @settings(deadline=None)
     @given(st.lists(st.tuples(field, field, field), min_size=1, max_size=9), st.booleans())
     def law(rows: list[tuple[str, ...]], ends_open: bool) -> None:
         file = io.StringIO()

@@ -236,6 +236,14 @@ def test_trial_lists_are_checked_and_copied(wav: Path, tmp_path: Path, capsys: C
     assert (data / "test_trials.txt").read_text() == text
 
 
+@pytest.mark.parametrize("name", ["test_trials.txt", "valid_trials.txt.gz", "test.csv", "a.txt"])
+def test_no_copy_of_a_list_overwrites_another(name: str, wav: Path, tmp_path: Path) -> None:
+    lists = [tmp_path / "a.txt", tmp_path / "b/a.txt", tmp_path / "c" / name]
+    with pytest.raises(ValueError, match=f"{lists[2]} would overwrite"):
+        prepare_voxceleb1(wav, tmp_path / "data", lists)
+    assert not (tmp_path / "data").exists()
+
+
 def test_validation_is_ready_for_use(wav: Path, tmp_path: Path) -> None:
     prepared = prepare_voxceleb1(wav, tmp_path / "data")
     manifest = read_manifest(tmp_path / "data/valid.csv")

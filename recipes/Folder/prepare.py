@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from simple_spk.preparation.quarantine import Quarantined, write_quarantine
 from simple_spk.preparation.speaker_folder import find_recordings, probe_recordings
 from simple_spk.preparation.speaker_split import FEWEST_SPEAKERS, split_speakers
 from simple_spk.preparation.speaker_tables import (
@@ -22,7 +23,6 @@ from simple_spk.preparation.speaker_tables import (
     Recording,
     describe,
     tables_are_written,
-    write_quarantine,
     write_speaker_tables,
 )
 
@@ -78,7 +78,8 @@ def prepare_folder(
         if count[file.speaker] < FEWEST_RECORDINGS
     }
     quarantined = dict(sorted((found.faults | probed.faults | lonely).items()))
-    write_quarantine(data_folder / "quarantine.csv", quarantined)
+    faults = [Quarantined(path, "unusable", reason) for path, reason in quarantined.items()]
+    write_quarantine(data_folder / "quarantine.csv", faults)
     if quarantined:
         logger.warning("%s", quarantine_summary(quarantined, data_folder))
     speakers = sorted({file.speaker for file in usable if file.path not in lonely})
@@ -115,8 +116,9 @@ def read_genders(path: str | Path, speakers: Iterable[str]) -> dict[str, str]:
             reader = csv.DictReader(file)
             names = reader.fieldnames or []
             if not {"spk_id", "gender"} <= set(names):
+                found = ",".join(names)
                 raise ValueError(
-                    f"{path}: the first line must name spk_id and gender, and is {','.join(names)!r}"
+                    f"{path}: the first line must name spk_id and gender, and is {found!r}"
                 )
             gender_of = {row["spk_id"]: (row["gender"] or "").strip() for row in reader}
     except (csv.Error, UnicodeDecodeError) as error:

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from recipes.OpenSpeech.sources import OpenSpeech, read_originals, read_prepared
 from simple_spk.audio import read_crop
+from simple_spk.preparation.quarantine import Quarantined, write_quarantine
 from simple_spk.preparation.speaker_split import SpeakerSplit, split_speakers
 from simple_spk.preparation.speaker_tables import (
     PartSummary,
@@ -29,11 +30,11 @@ from simple_spk.preparation.speaker_tables import (
     describe,
     of_speakers,
     tables_are_written,
-    write_quarantine,
     write_recordings,
     write_speaker_tables,
 )
 from simple_spk.preparation.trial_making import plain_id, write_trials
+from simple_spk.whole_file import whole_file
 
 SAMPLE_RATE = 16000
 CROP_SAMPLES = 2 * SAMPLE_RATE
@@ -74,7 +75,8 @@ def prepare_open_speech(
         speech = read_prepared(Path(prepared))
     else:
         speech = read_originals(given, data_folder, workers)
-    write_quarantine(data_folder / "quarantine.csv", speech.faults)
+    faults = [Quarantined(path, "unusable", reason) for path, reason in speech.faults.items()]
+    write_quarantine(data_folder / "quarantine.csv", faults)
     split = split_open_speech(speech, valid_fraction, seed)
     test = of_speakers(speech.recordings, split.test)
     write_recordings(data_folder / "test_2s.csv", cut_crops(test, data_folder, workers))
@@ -121,10 +123,8 @@ def cut_crops(test: list[Recording], data_folder: Path, workers: int) -> list[Re
         path, source = data_folder / name, data_folder / recording.path
         if not path.is_file() or path.stat().st_mtime_ns < source.stat().st_mtime_ns:
             crop = read_crop(source, CROP_SAMPLES, 0.5, SAMPLE_RATE)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(path.name + ".partial")
-            soundfile.write(partial, crop, SAMPLE_RATE, subtype="PCM_16", format="FLAC")
-            partial.replace(path)
+            with whole_file(path) as partial:
+                soundfile.write(partial, crop, SAMPLE_RATE, subtype="PCM_16", format="FLAC")
         return recording._replace(path=name.as_posix(), duration_seconds=CROP_SAMPLES / SAMPLE_RATE)
 
     with ThreadPoolExecutor(workers) as pool:

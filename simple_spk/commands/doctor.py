@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from simple_spk.doctor.audio_inspection import usable_cores
+from simple_spk.cores import usable_cores
 from simple_spk.doctor.corpus_check import (
     Depth,
     Inspection,

@@ -4,18 +4,17 @@ All corpora may have one TARGET, which is then the data folder of hparams/simple
 with musan and rooms, of hparams/simple_resnet34_modern.yaml.
 """
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from simple_spk.cores import usable_cores
 from simple_spk.preparation.noise_corpora import prepare_musan, prepare_rooms
 from simple_spk.preparation.prepared import Prepared
 from simple_spk.preparation.quarantine import counted
 from simple_spk.preparation.voxceleb import prepare_voxceleb1, prepare_voxceleb2
 
 VOXCELEB2_DEV_RECORDINGS = 1092009
-INTERRUPTED = 130  # what shells return after Ctrl-C
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -35,7 +34,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="flac (default) takes half the disk",
     )
     second.add_argument(
-        "--workers", type=int, default=_cores(), help="processes that convert (default: all cores)"
+        "--workers",
+        type=int,
+        default=usable_cores(),
+        help="processes that convert (default: all cores)",
     )
     second.add_argument(
         "--retry-quarantined", action="store_true", help="try bad files again, even if unchanged"
@@ -75,11 +77,7 @@ def run(options: Namespace) -> int:
     """Prepare, and say what was made; 1 if some recordings cannot be used."""
     if options.workers < 1:
         raise ValueError(f"--workers is {options.workers}, but at least one has to work")
-    try:
-        prepared: Prepared = options.prepare(options)
-    except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from here", file=sys.stderr)
-        return INTERRUPTED
+    prepared: Prepared = options.prepare(options)
     print(
         f"{prepared.recordings} recordings of {prepared.speakers} {prepared.speakers_are}, "
         f"{prepared.hours:.1f} hours, in {prepared.manifest}"
@@ -101,11 +99,6 @@ def _add_folders(parser: ArgumentParser, holds: str) -> None:
     """From where, to where."""
     parser.add_argument("source", type=Path, metavar="SOURCE", help=f"the folder that {holds}")
     parser.add_argument("target", type=Path, metavar="TARGET", help="the data folder to make")
-
-
-def _cores() -> int:
-    """How many processes this one may run at once."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _voxceleb2(options: Namespace) -> Prepared:

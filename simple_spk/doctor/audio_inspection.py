@@ -131,11 +131,3 @@ def _digest(path: str) -> int:
     """64 bits of a hash of a file's bytes."""
     with open(path, "rb") as file:
         return int.from_bytes(hashlib.blake2b(file.read(), digest_size=8).digest(), "little")
-
-
-def usable_cores() -> int:
-    """How many CPU cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
-        return os.cpu_count() or 1

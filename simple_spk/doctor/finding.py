@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from simple_spk.whole_file import whole_file
+
 SHOWN_NAMES = 3
 
 
@@ -58,7 +60,8 @@ def as_text(findings: Iterable[Finding]) -> str:
             lines.append(f"{'':14}-> {finding.cure}")
     problems = sum(finding.verdict is Verdict.PROBLEM for finding in findings)
     lines += ["", f"{problems} problems" if problems > 1 else f"{problems or 'no'} problem"]
-    return "\n".join(lines)
+    # File names that are not UTF-8 cannot be printed as they are.
+    return "\n".join(lines).encode(errors="backslashreplace").decode()
 
 
 def as_json(findings: Iterable[Finding]) -> str:
@@ -71,7 +74,6 @@ def as_json(findings: Iterable[Finding]) -> str:
 def write_names(path: Path, findings: Iterable[Finding]) -> int:
     """Write ``kind<tab>name`` for all names of all findings; how many there are."""
     lines = [f"{finding.kind}\t{name}\n" for finding in findings for name in finding.names]
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text("".join(lines), encoding="utf-8")
-    partial.replace(path)
+    with whole_file(path) as partial:
+        partial.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
     return len(lines)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.doctor.audio_inspection import usable_cores
+from simple_spk.cores import usable_cores
 from simple_spk.doctor.finding import Finding, Verdict
 
 TOPIC = "installation"

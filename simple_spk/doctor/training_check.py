@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from simple_spk.doctor.audio_inspection import usable_cores
+from simple_spk.cores import usable_cores
 from simple_spk.doctor.finding import Finding, Verdict
 from simple_spk.doctor.installation_check import SHARED_MEMORY
 from simple_spk.doctor.training_needs import (

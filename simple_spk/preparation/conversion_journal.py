@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from simple_spk.whole_file import whole_file
+
 SECONDS_BETWEEN_SYNCS = 2.0
 
 
@@ -50,13 +52,14 @@ class Journal:
 
     def rewrite(self, outcomes: Iterable[Outcome]) -> None:
         """Replace the file by one of these outcomes alone: the same file however the work went."""
-        partial = self.path.with_name(self.path.name + ".partial")
-        with partial.open("wb") as file:
+        with (
+            whole_file(self.path) as partial,
+            partial.open("wb") as file,
+        ):
             file.write(_line(self.settings))
             file.writelines(map(_line, outcomes))
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(self.path)
 
     def close(self) -> None:
         """Bring everything to the disk."""
@@ -97,7 +100,7 @@ class Journal:
     def _take_up(self, values: object) -> None:
         """Remember the outcome that a line holds."""
         if isinstance(values, list) and len(values) == len(Outcome._fields):
-            self.outcomes[values[0]] = Outcome(*values)
+            self.outcomes[str(values[0])] = Outcome(*values)
         else:  # a disk that lost power: the source is converted again
             self.unreadable_lines += 1
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from simple_spk.whole_file import whole_file
+
 
 class Quarantined(NamedTuple):
     """A recording that was left out: of which kind (a word or two), and what is wrong with it."""
@@ -17,12 +19,13 @@ class Quarantined(NamedTuple):
 
 def write_quarantine(path: Path, recordings: Iterable[Quarantined]) -> None:
     """Write the list as CSV, in alphabetical order; a list without rows says that all are fine."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+    with (
+        whole_file(path) as partial,
+        partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Quarantined._fields)
         writer.writerows(sorted(recordings))
-    partial.replace(path)
 
 
 def counted(recordings: Sequence[Quarantined]) -> str:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from simple_spk.audio import AUDIO_SUFFIXES, AudioError, duration_seconds, read_crop, read_recording
+from simple_spk.whole_file import whole_file
 
 SILENT_PEAK = 1e-4  # three steps of 16-bit samples
 END_SAMPLES = 1600
@@ -209,12 +210,12 @@ def _read_memory(path: Path) -> dict[str, Probe]:
 
 def _write_memory(path: Path, probes: dict[str, Probe]) -> None:
     """Write what is known about files; whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
+    with (
+        whole_file(path) as partial,
+        partial.open("w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(PROBE_COLUMNS)
         for name, probe in probes.items():
             size, modified, is_decoded, seconds = probe
             writer.writerow((name, size, modified, int(is_decoded), repr(seconds)))
-    partial.replace(path)

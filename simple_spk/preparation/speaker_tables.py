@@ -1,6 +1,5 @@
 """The five tables that training and evaluation read, made of recordings of known speakers."""
 
-import csv
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -109,18 +108,6 @@ def balanced_trials(recordings: Sequence[Recording], maximum: int, seed: int) ->
         groups=groups if len(set(groups)) > 1 else None,
         seed=seed,
     )
-
-
-def write_quarantine(path: Path, quarantined: Mapping[str, str]) -> None:
-    """Write what was left out and why, one per row; whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    # Names that are not UTF-8 are shown, not hidden.
-    with partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("path", "reason"))
-        writer.writerows(sorted(quarantined.items()))
-    partial.replace(path)
 
 
 def describe(summaries: Mapping[str, PartSummary]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simple_spk.trials import Trials
+from simple_spk.whole_file import whole_file
 
 Rows = NDArray[np.int64]
 
@@ -94,14 +95,14 @@ def write_trials(path: str | Path, trials: Trials) -> None:
     enrol = map(trials.ids.__getitem__, trials.enrol.tolist())
     test = map(trials.ids.__getitem__, trials.test.tolist())
     labels = trials.is_target.astype(int).tolist()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8", newline="\n") as file:
+    with (
+        whole_file(path) as partial,
+        partial.open("w", encoding="utf-8", newline="\n") as file,
+    ):
         file.writelines(
             f"{label} {left} {right}\n"
             for label, left, right in zip(labels, enrol, test, strict=True)
         )
-    partial.replace(path)
 
 
 def plain_id(name: str) -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from simple_spk.whole_file import whole_file
+
 VOX1_O_SPEAKERS = frozenset(f"id{number}" for number in range(10270, 10310))
 
 
@@ -57,8 +59,9 @@ def write_validation_trials(path: Path, ids: Sequence[str]) -> int:
     enrol, test = enrol[is_far], test[is_far]
     labels = (speakers[enrol] == speakers[test]).astype(int)
     trials = zip(labels.tolist(), enrol.tolist(), test.tolist(), strict=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8", newline="\n") as file:
+    with (
+        whole_file(path) as partial,
+        partial.open("w", encoding="utf-8", newline="\n") as file,
+    ):
         file.writelines(f"{label} {ids[left]} {ids[right]}\n" for label, left, right in trials)
-    partial.replace(path)
     return len(enrol)

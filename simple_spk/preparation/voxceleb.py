@@ -26,6 +26,7 @@ from simple_spk.preparation.quarantine import Quarantined, counted, write_quaran
 from simple_spk.preparation.speaker_folder import UNFIT_FOR_TABLES
 from simple_spk.preparation.validation_list import choose_recordings, write_validation_trials
 from simple_spk.trials import read_trials
+from simple_spk.whole_file import whole_file
 
 SPEAKER_FOLDER = re.compile(r"id\d{5}")
 SHORTEST_SECONDS = 0.5  # VoxCeleb's own shortest are 4 s: what is shorter than this is a wreck
@@ -92,6 +93,7 @@ def prepare_voxceleb1(
     speakers, some make target/valid.csv and valid_trials.txt. The first trial list becomes
     target/test_trials.txt, the others keep their names; all their recordings must be there.
     """
+    copies = _names_of_copies(trial_lists)
     roots = _roots(source, ("dev/wav", "test/wav", "wav", "."), "wav/id10270/5r0dWxy17C8/00001.wav")
     utterances: list[_Utterance] = []
     faults: list[Quarantined] = []
@@ -117,8 +119,7 @@ def prepare_voxceleb1(
     if valid_ids:
         _write_manifest(target / "valid.csv", [by_id[identifier] for identifier in valid_ids])
         write_validation_trials(target / "valid_trials.txt", valid_ids)
-    for number, path in enumerate(trial_lists):
-        name = path.name.removesuffix(".gz") if number else "test_trials.txt"
+    for path, name in zip(trial_lists, copies, strict=True):
         _copy_trials(path, target / name, by_id)
     return prepared._replace(validation_recordings=len(valid_ids))
 
@@ -281,6 +282,17 @@ def _speaker(utterance: _Utterance) -> str:
     return sys.intern(utterance.identifier.partition("/")[0])
 
 
+def _names_of_copies(trial_lists: Sequence[Path]) -> list[str]:
+    """What the copies of trial lists are called, none like another or like a table."""
+    names = ["test_trials.txt", *(path.name.removesuffix(".gz") for path in trial_lists[1:])]
+    for number, name in enumerate(names):
+        if name in (*names[:number], "valid_trials.txt", "train.csv", "valid.csv", "test.csv"):
+            raise ValueError(
+                f"the copy of {trial_lists[number]} would overwrite another {name}: rename the list"
+            )
+    return names[: len(trial_lists)]
+
+
 def _copy_trials(source: Path, target: Path, known: Container[str]) -> None:
     """Copy a trial list, unpacked, once all recordings that it names are known."""
     ids = read_trials(source).ids
@@ -292,6 +304,5 @@ def _copy_trials(source: Path, target: Path, known: Container[str]) -> None:
             f"or leave this list out"
         )
     content = source.read_bytes()
-    partial = target.with_name(target.name + ".partial")
-    partial.write_bytes(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-    partial.replace(target)
+    with whole_file(target) as partial:
+        partial.write_bytes(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
