@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,8 +22,8 @@ from simple_spk.momentum import MomentumEncoder
 from simple_spk.resnet import ResNet
 
 MEASURED_STEPS = 3
-# Steps are measured with so many crops that one takes this long: shorter ones tell of overheads.
-LEAST_STEP_SECONDS = 0.3
+# Networks are measured on so many crops that they take this long: shorter runs tell of overheads.
+LEAST_STEP_SECONDS = 0.5
 LONGEST_MEASURED_SECONDS = 2.0  # longer crops cost in proportion
 MEASURED_BATCHES_OF_LOADER = 6
 # Beside what is kept for the backward pass, both passes need room to work in: with it, peaks of
@@ -52,7 +53,7 @@ class TrainingNeeds:
 
 
 def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeeds:
-    """What training needs, from a few steps at two small batch sizes, extrapolated as a line."""
+    """What training needs: the networks from a few steps on few crops, the loss as it will be."""
     mean_seconds, longest_seconds = setting.mean_crop_seconds, setting.longest_crop_seconds
     measured_seconds = min(mean_seconds, LONGEST_MEASURED_SECONDS)
     encoder = ResNet(
@@ -62,55 +63,46 @@ def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeed
         stem_stride=setting.stem_stride,
         embedding_dim=setting.embedding_dim,
     )
-    step = _training_step(encoder, setting, torch.device(device))
+    step = _network_step(encoder, setting, torch.device(device))
     samples = round(measured_seconds * setting.sample_rate)
-    seconds: dict[int, float] = {}
-    kept_bytes: dict[int, int] = {}
-    large = 1
-    while len(seconds) < 2 or (seconds[large] < LEAST_STEP_SECONDS and large < setting.batch):
-        small, large = large, 2 * large
-        waveforms = 0.1 * torch.randn(large, samples, device=device)
+    crops, seconds = 2, 0.0
+    while True:
+        waveforms = 0.1 * torch.randn(crops, samples, device=device)
         counter = _CountSavedBytes()
         with counter:
             step(waveforms)  # warms up, too
-        kept_bytes[large] = counter.bytes
-        seconds[large] = min(_timed(step, waveforms, device) for _ in range(MEASURED_STEPS))
-    kept_per_crop = (kept_bytes[large] - kept_bytes[small]) / (large - small)
-    seconds_per_crop = max(0.0, (seconds[large] - seconds[small]) / (large - small))
-    seconds_beside = max(0.0, seconds[small] - small * seconds_per_crop)
+        seconds = min(_timed(partial(step, waveforms), device) for _ in range(MEASURED_STEPS))
+        if seconds >= LEAST_STEP_SECONDS or 2 * crops > setting.batch:
+            break
+        crops *= 2
+    compare = _loss_step(setting, torch.device(device))
+    loss_seconds = min(_timed(compare, device) for _ in range(MEASURED_STEPS))
     mean, longest = mean_seconds / measured_seconds, longest_seconds / measured_seconds
     parameters = sum(parameter.numel() for parameter in encoder.parameters())
     return TrainingNeeds(
         parameters=parameters,
         model_bytes=4 * 4 * parameters,
         queue_bytes=setting.queue_size * (4 * setting.embedding_dim + 8),
-        activation_bytes_per_crop=WORKSPACE * kept_per_crop * longest,
+        activation_bytes_per_crop=WORKSPACE * counter.bytes / crops * longest,
         batch_bytes=round(setting.batch * longest_seconds * setting.sample_rate * 4),
-        step_seconds=seconds_beside + setting.batch * seconds_per_crop * mean,
+        step_seconds=loss_seconds + setting.batch * seconds / crops * mean,
     )
 
 
-def _training_step(
+def _network_step(
     encoder: ResNet, setting: TrainingSetting, device: torch.device
 ) -> Callable[[Tensor], None]:
-    """A step of training as SimPLEBrain does it, on waveforms (n, samples)."""
+    """What a training step does with the networks, on waveforms (n, samples)."""
     encoder.to(device).train()
     front_end = Fbank(sample_rate=setting.sample_rate, num_mels=setting.num_mels).to(device)
     average = MomentumEncoder(encoder).to(device).train()
-    queue = KeyQueue(setting.queue_size, setting.embedding_dim).to(device)
-    loss = SimPLELoss().to(device)
-    parameters = [*encoder.parameters(), *loss.parameters()]
+    parameters = [*encoder.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=1e-6, momentum=0.9)
-    # A full queue, as it is for all but the first steps.
-    keys = torch.randn(setting.queue_size, setting.embedding_dim, device=device)
-    queue.enqueue(keys, torch.arange(setting.queue_size, device=device))
 
     def step(waveforms: Tensor) -> None:
         features = front_end(waveforms)
         queries, keys = encoder(*features), average(*features)
-        labels = torch.arange(len(waveforms), device=device) // 2
-        own_keys = queue.enqueue(keys, labels)
-        loss(queries, labels, *queue.contents(), own_keys).backward()
+        queries.backward(keys)  # any gradient of that shape costs the same
         torch.nn.utils.clip_grad_norm_(parameters, 100.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -119,10 +111,26 @@ def _training_step(
     return step
 
 
-def _timed(step: Callable[[Tensor], None], waveforms: Tensor, device: str) -> float:
+def _loss_step(setting: TrainingSetting, device: torch.device) -> Callable[[], None]:
+    """What a training step does between the networks: a whole batch against a full queue."""
+    queue = KeyQueue(setting.queue_size, setting.embedding_dim).to(device)
+    loss = SimPLELoss().to(device)
+    keys = torch.randn(setting.queue_size, setting.embedding_dim, device=device)
+    queue.enqueue(keys, torch.arange(setting.queue_size, device=device))
+    labels = torch.arange(min(setting.batch, setting.queue_size), device=device) // 2
+    queries = torch.randn(len(labels), setting.embedding_dim, device=device, requires_grad=True)
+
+    def step() -> None:
+        own_keys = queue.enqueue(queries.detach(), labels)
+        loss(queries, labels, *queue.contents(), own_keys).backward()
+
+    return step
+
+
+def _timed(step: Callable[[], None], device: str) -> float:
     """Seconds of one step, its GPU work included."""
     start = time.perf_counter()
-    step(waveforms)
+    step()
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - start
