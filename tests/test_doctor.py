@@ -22,9 +22,9 @@ from simple_spk.doctor.corpus_check import compare_names, voxceleb_extent
 from simple_spk.doctor.finding import Finding, Verdict, as_text
 from simple_spk.doctor.trial_check import check_trials
 from simple_spk.doctor.utterance_list import read_utterance_list
-from simple_spk.doctor.voxceleb_totals import TOTALS, part_of
 from simple_spk.manifest import write_manifest
 from simple_spk.trials import read_trials
+from simple_spk.voxceleb_totals import TOTALS, part_of
 
 Capture = pytest.CaptureFixture[str]
 SAMPLE_RATE = 16000

@@ -18,7 +18,6 @@ from simple_spk.audio import duration_seconds, read_recording
 from simple_spk.commands import prepare
 from simple_spk.manifest import read_manifest
 from simple_spk.preparation.validation_list import (
-    VOX1_O_SPEAKERS,
     choose_recordings,
     write_validation_trials,
 )
@@ -26,6 +25,7 @@ from simple_spk.preparation.voxceleb import prepare_voxceleb1, prepare_voxceleb2
 from simple_spk.trials import read_trials
 from tools.write_m4a import write_m4a
 
+VOX1_O_SPEAKERS = {f"id{number}" for number in range(10270, 10310)}
 Tone = Callable[..., NDArray[np.float32]]
 Capture = pytest.CaptureFixture[str]
 

@@ -13,8 +13,7 @@ from simple_spk.preparation.noise_corpora import prepare_musan, prepare_rooms
 from simple_spk.preparation.prepared import Prepared
 from simple_spk.preparation.quarantine import counted
 from simple_spk.preparation.voxceleb import prepare_voxceleb1, prepare_voxceleb2
-
-VOXCELEB2_DEV_RECORDINGS = 1092009
+from simple_spk.voxceleb_totals import TOTALS
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -111,9 +110,10 @@ def _voxceleb2(options: Namespace) -> Prepared:
         options.retry_quarantined,
     )
     found = prepared.recordings + len(prepared.quarantined)
-    if found != VOXCELEB2_DEV_RECORDINGS:
+    whole = TOTALS["VoxCeleb2 dev"].utterances
+    if found != whole:
         print(
-            f"found {found} recordings; the whole of VoxCeleb2 dev are {VOXCELEB2_DEV_RECORDINGS}",
+            f"found {found} recordings; the whole of VoxCeleb2 dev are {whole}",
             file=sys.stderr,
         )
     return prepared

@@ -14,7 +14,7 @@ from simple_spk.doctor.audio_inspection import AudioFacts, inspect_audio
 from simple_spk.doctor.corpus_copy import Copy, copy_of_voxceleb, rows_of
 from simple_spk.doctor.finding import Finding, Verdict
 from simple_spk.doctor.utterance_list import UtteranceList
-from simple_spk.doctor.voxceleb_totals import TOTALS, part_of
+from simple_spk.voxceleb_totals import TOTALS, part_of
 
 # AAC comes in frames of 64 ms, of which decoders drop or keep a few at the ends.
 SLACK_SECONDS = 0.2

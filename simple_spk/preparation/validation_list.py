@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from simple_spk.voxceleb_totals import part_of
 from simple_spk.whole_file import whole_file
-
-VOX1_O_SPEAKERS = frozenset(f"id{number}" for number in range(10270, 10310))
 
 
 def choose_recordings(
@@ -28,7 +27,7 @@ def choose_recordings(
     of_speaker: defaultdict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for identifier in ids:
         speaker, video, _ = identifier.split("/")
-        if speaker not in VOX1_O_SPEAKERS:
+        if part_of(speaker) != "VoxCeleb1 test":  # whose trials are Vox1-O
             of_speaker[speaker][video].append(identifier)
     eligible = [speaker for speaker, videos in of_speaker.items() if len(videos) > 1]
     chosen: list[str] = []
