@@ -4,7 +4,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 BROKEN_PIPE, INTERRUPTED = 141, 130  # exit codes as shells give them
 # Only the module of the command that is run is imported: what needs no torch starts at once.
@@ -35,23 +35,28 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     return main_parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; on a user's mistake say what is wrong and return a non-zero exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    options = parser(arguments).parse_args(arguments)
+def exit_code(program: str, run: Callable[[], int | None]) -> int:
+    """Run a program; on a user's mistake say what is wrong and return a non-zero exit code."""
     try:
-        code: int = options.run(options) or 0
+        code = run() or 0
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # who reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (ValueError, OSError) as error:
-        print(f"simple-spk: error: {error}", file=sys.stderr)
+        print(f"{program}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nsimple-spk: stopped; the same command goes on", file=sys.stderr)
+        print(f"\n{program}: stopped; the same command goes on", file=sys.stderr)
         return INTERRUPTED
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, and return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = parser(arguments).parse_args(arguments)
+    return exit_code("simple-spk", lambda: options.run(options))
 
 
 if __name__ == "__main__":

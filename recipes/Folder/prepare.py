@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from simple_spk.cli import exit_code
 from simple_spk.preparation.quarantine import Quarantined, write_quarantine
 from simple_spk.preparation.speaker_folder import find_recordings, probe_recordings
 from simple_spk.preparation.speaker_split import FEWEST_SPEAKERS, split_speakers
@@ -155,23 +156,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the split and the trials")
 
 
+def run(options: argparse.Namespace) -> None:
+    """Prepare, and say what was made."""
+    prepared = prepare_folder(**vars(options))
+    assert prepared is not None
+    print(describe(prepared.parts))
+    print(f"left out: {len(prepared.quarantined)} (see {options.data_folder / 'quarantine.csv'})")
+    print(f"not audio: {prepared.other_files} files; opened: {prepared.opened} files")
+
+
 def main() -> int:
-    """Prepare; on a user's mistake say what is wrong and return a non-zero exit code."""
+    """The command, and its exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
     options = parser.parse_args()
-    try:
-        prepared = prepare_folder(**vars(options))
-    except (ValueError, OSError) as error:
-        print(f"prepare.py: error: {error}", file=sys.stderr)
-        return 1
-    assert prepared is not None
-    print(describe(prepared.parts))
-    print(f"left out: {len(prepared.quarantined)} (see {options.data_folder / 'quarantine.csv'})")
-    print(f"not audio: {prepared.other_files} files; opened: {prepared.opened} files")
-    return 0
+    return exit_code("prepare.py", lambda: run(options))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from recipes.OpenSpeech.sources import OpenSpeech, read_originals, read_prepared
 from simple_spk.audio import read_crop
+from simple_spk.cli import exit_code
 from simple_spk.preparation.quarantine import Quarantined, write_quarantine
 from simple_spk.preparation.speaker_split import SpeakerSplit, split_speakers
 from simple_spk.preparation.speaker_tables import (
@@ -143,21 +144,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the split and the trials")
 
 
+def run(options: argparse.Namespace) -> None:
+    """Prepare, and say what was made."""
+    summaries = prepare_open_speech(**vars(options))
+    print("prepared already" if summaries is None else describe(summaries))
+    print(f"what could not be used: {options.data_folder / 'quarantine.csv'}")
+
+
 def main() -> int:
-    """Prepare; on a user's mistake say what is wrong and return a non-zero exit code."""
+    """The command, and its exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
     options = parser.parse_args()
-    try:
-        summaries = prepare_open_speech(**vars(options))
-    except (ValueError, OSError) as error:
-        print(f"prepare.py: error: {error}", file=sys.stderr)
-        return 1
-    print("prepared already" if summaries is None else describe(summaries))
-    print(f"what could not be used: {options.data_folder / 'quarantine.csv'}")
-    return 0
+    return exit_code("prepare.py", lambda: run(options))
 
 
 if __name__ == "__main__":
