@@ -20,7 +20,7 @@ COMMANDS = sorted((ROOT / "simple_spk" / "commands").glob("*.py"))
 ON_SPEECHBRAIN = {"brain", "checkpoints"}
 # What the loss core may use beyond the standard library and itself.
 CORE = {
-    *("similarity", "distributed", "pair_sums", "loss", "key_queue", "momentum"),
+    *("similarity", "distributed", "pair_sums", "loss", "key_queue", "momentum", "proxy_losses"),
     *("schedule", "arguments"),
 }
 NUMPY_ONLY = {"metrics", "trials", "field_table"}
