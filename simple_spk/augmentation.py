@@ -1,8 +1,9 @@
-"""Noise, music, babble and rooms over training crops, made anew for each from its own seed.
+"""Noise, music, babble, rooms and microphones over training crops, each drawn from its own seed.
 
 Ours rather than SpeechBrain's augment package, for two reasons: its noise loaders keep their place
 in a random order, which no checkpoint holds, so that a resumed run would hear other noises; and
-they read whole files where a crop is needed. Mixing and convolution are torchaudio's.
+they read whole files where a crop is needed. Mixing is torchaudio's; convolution is SciPy's, which
+pads to lengths that transform fast (torchaudio's, on lengths as they come, takes ten times longer).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ import numpy as np
 import torch
 import torchaudio.functional
 from numpy.typing import NDArray
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.signal import fftconvolve
 
 from simple_spk.audio import read_crop, read_recording
 from simple_spk.manifest import Manifest, read_manifest
@@ -34,9 +37,13 @@ MUSAN = {
     "speech": NoiseKind((13.0, 20.0), (3, 7)),
 }
 
+CHANNEL_DEVIATION_DB = 5.0  # of a microphone's response, between thirds of a decade
+NARROW_BAND_PROBABILITY = 0.2  # of a channel such as a telephone's
+
 
 class Augmentation:
-    """Does one thing to a crop with some ``probability``: a noise of a kind, or a room.
+    """Does one thing to a crop with some ``probability``: a noise of a kind, or a room; and sends
+    it, independently, through a random channel with some ``channel_probability``.
 
     All kinds, rooms being one, are equally likely.
 
@@ -45,6 +52,7 @@ class Augmentation:
         rooms: manifest of room impulse responses.
         probability: of doing anything.
         kinds: levels and numbers of voices by kind; those without recordings are an error.
+        channel_probability: of another microphone and line, as ``through_channel`` makes them.
     """
 
     def __init__(
@@ -54,10 +62,13 @@ class Augmentation:
         probability: float = 0.6,
         sample_rate: int = 16000,
         kinds: Mapping[str, NoiseKind | Sequence] | None = None,
+        channel_probability: float = 0.0,
     ) -> None:
-        if not 0.0 <= probability <= 1.0:
-            raise ValueError(f"the probability of augmentation is in [0, 1], not {probability}")
+        for chance in (probability, channel_probability):
+            if not 0.0 <= chance <= 1.0:
+                raise ValueError(f"the probability of augmentation is in [0, 1], not {chance}")
         self.probability = probability
+        self.channel_probability = channel_probability
         self.sample_rate = sample_rate
         self.noises = None if noises is None else read_manifest(noises, with_ids=False)
         self.rooms = None if rooms is None else read_manifest(rooms, with_ids=False)
@@ -71,8 +82,14 @@ class Augmentation:
     def __call__(self, waveform: Waveform, seed: int) -> Waveform:
         """The crop (samples,) as it sounds elsewhere, or as it is."""
         random = np.random.default_rng(seed)
-        if random.random() >= self.probability:
-            return waveform
+        if random.random() < self.probability:
+            waveform = self._elsewhere(random, waveform)
+        if random.random() < self.channel_probability:
+            waveform = through_channel(waveform, random, self.sample_rate)
+        return waveform
+
+    def _elsewhere(self, random: np.random.Generator, waveform: Waveform) -> Waveform:
+        """The crop (samples,) in a noise of some kind, or in a room."""
         choices = [*self.rows_of_kind, *(["room"] if self.rooms is not None else [])]
         choice = choices[random.integers(len(choices))]
         if choice == "room":
@@ -110,13 +127,45 @@ def with_noise(speech: Waveform, noise: Waveform, signal_to_noise_db: float) -> 
 def in_room(speech: Waveform, response: Waveform) -> Waveform:
     """Speech (samples,) as heard in a room, as loud as before and beginning at the same moment."""
     direct_path = int(np.abs(response).argmax())
-    wet = torchaudio.functional.fftconvolve(
-        torch.from_numpy(speech), torch.from_numpy(response[direct_path:].copy())
-    )[: len(speech)].numpy()
+    wet = fftconvolve(speech, response[direct_path:])[: len(speech)]
     loudness = float(np.sqrt(np.mean(wet**2, dtype=np.float64)))
     if loudness == 0.0:
         return speech
     return wet * np.float32(float(np.sqrt(np.mean(speech**2, dtype=np.float64))) / loudness)
+
+
+def through_channel(speech: Waveform, random: np.random.Generator, sample_rate: int) -> Waveform:
+    """Speech (samples,) as another microphone and line would bring it: their response over
+    frequency, at times a narrow band, another level."""
+    level = 10 ** (random.uniform(-12.0, 6.0) / 20)
+    band = None
+    if random.random() < NARROW_BAND_PROBABILITY:
+        band = random.uniform(50.0, 350.0), random.uniform(3000.0, 0.45 * sample_rate)
+    return level * random_filter(speech, random, sample_rate, CHANNEL_DEVIATION_DB, band)
+
+
+def random_filter(
+    signal: Waveform,
+    random: np.random.Generator,
+    sample_rate: int,
+    deviation_db: float,
+    band_hertz: tuple[float, float] | None = None,
+) -> Waveform:
+    """A signal (samples,) through a filter whose gain, drawn each third of a decade from 60 Hz to
+    half the sample rate, deviates from 0 dB by so much, and lies on straight lines in between.
+
+    With a band, what lies below and above it falls by 24 dB an octave.
+    """
+    samples = next_fast_len(len(signal), real=True)
+    hertz = np.maximum(np.fft.rfftfreq(samples, 1.0 / sample_rate), 1.0)
+    knots = np.arange(np.log10(60.0), np.log10(sample_rate / 2) + 1 / 3, 1 / 3)
+    decibels = random.normal(0.0, deviation_db, size=len(knots))
+    gains = 10 ** (np.interp(np.log10(hertz), knots, decibels) / 20)
+    if band_hertz is not None:
+        lowest, highest = band_hertz
+        gains /= np.sqrt((1.0 + (hertz / highest) ** 8) * (1.0 + (lowest / hertz) ** 8))
+    spectrum = rfft(signal, n=samples) * gains.astype(np.float32)
+    return irfft(spectrum, n=samples)[: len(signal)].astype(np.float32)
 
 
 def _rows_by_kind(noises: Manifest, kinds: Mapping[str, NoiseKind]) -> dict[str, NDArray[np.int64]]:

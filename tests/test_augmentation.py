@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from simple_spk.augmentation import Augmentation, NoiseKind, in_room, with_noise
+from simple_spk.augmentation import (
+    Augmentation,
+    NoiseKind,
+    in_room,
+    random_filter,
+    through_channel,
+    with_noise,
+)
 from simple_spk.manifest import write_manifest
 
 RANDOM = np.random.default_rng(0)
@@ -106,3 +113,32 @@ def test_mistakes_are_named(noises: Path, rooms: Path) -> None:
         Augmentation(noises, probability=1.5)
     with pytest.raises(ValueError, match=r"rooms.csv has no recordings of the kinds music, noise"):
         Augmentation(rooms)
+
+
+def test_a_random_filter_changes_levels_by_frequency_as_much_as_it_says():
+    impulse = np.zeros(16001, dtype=np.float32)
+    impulse[0] = 1.0
+    random = np.random.default_rng(1)
+    gains = [
+        20 * np.log10(np.abs(np.fft.rfft(random_filter(impulse, random, 16000, 5.0)))[1000:7000])
+        for _ in range(200)
+    ]
+    assert 3.0 < np.std(gains) < 6.0  # between two knots, their mean deviates less
+    assert abs(np.mean(gains)) < 1.0
+
+
+def test_a_band_keeps_its_inside_and_loses_its_outside():
+    hertz = np.array([60.0, 1000.0, 7500.0])
+    times = np.arange(16000) / 16000
+    for number, tone in enumerate(np.sin(2 * np.pi * hertz[:, None] * times)):
+        random = np.random.default_rng(2)
+        heard = random_filter(tone.astype(np.float32), random, 16000, 0.0, (300.0, 3400.0))
+        loss = decibels(tone) - decibels(heard)
+        assert abs(loss) < 0.1 if number == 1 else loss > 20.0
+
+
+def test_a_channel_depends_on_its_seed_alone():
+    speech = noise()
+    heard = [through_channel(speech, np.random.default_rng(seed), 16000) for seed in (3, 3, 4)]
+    assert np.array_equal(heard[0], heard[1]) and not np.array_equal(heard[0], heard[2])
+    assert heard[0].dtype == np.float32

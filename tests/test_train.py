@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,14 +49,19 @@ def corpus(tmp_path_factory):
 
 
 def write_sounds(folder):
-    """Noises of the kinds of MUSAN and a room, for the recipes that augment."""
+    """Noises of the kinds that the recipes which augment name, a room, and crops for validation."""
     from simple_spk.manifest import write_manifest
 
-    for kind in ("noise", "music", "speech", "room"):
+    shutil.copy(folder / "valid.csv", folder / "valid_2s.csv")
+    for kind in ("noise", "music", "speech", "babble", "room"):
         samples = np.random.default_rng(len(kind)).normal(0, 0.1, 8000)
         soundfile.write(folder / f"{kind}.wav", samples * np.exp(-np.arange(8000) / 2000), 16000)
-    kinds = ["noise", "music", "speech"]
-    write_manifest(folder / "musan.csv", kinds, [f"{k}.wav" for k in kinds], [0.5] * 3, kinds)
+    for table, kinds in {
+        "musan.csv": ["noise", "music", "speech"],
+        "noises.csv": ["noise", "babble"],
+    }.items():
+        wavs, seconds = [f"{kind}.wav" for kind in kinds], [0.5] * len(kinds)
+        write_manifest(folder / table, kinds, wavs, seconds, kinds)
     write_manifest(folder / "rooms.csv", ["room"], ["room.wav"], [0.5], ["room"])
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simple_spk.preparation.speaker_split import split_speakers
-from simple_spk.preparation.trial_making import make_trials, plain_id, write_trials
+from simple_spk.preparation.trial_making import all_pairs, make_trials, plain_id, write_trials
 from simple_spk.trials import Trials, read_trials
 
 
@@ -162,3 +162,15 @@ def test_impossible_fractions_are_refused(fractions):
 def test_too_few_speakers_are_refused_with_a_cure():
     with pytest.raises(ValueError, match=r"5 speakers are too few.*add speakers"):
         split_speakers("abcde")
+
+
+def test_all_pairs_are_those_of_the_chosen_recordings():
+    speakers = ["a"] * 9 + ["b"] * 2 + ["c"]
+    ids = [f"{speaker}{row}" for row, speaker in enumerate(speakers)]
+    trials = all_pairs(ids, speakers, per_speaker=3)
+    assert trials.ids == ["a0", "a4", "a8", "b9", "b10", "c11"]
+    pairs = {(trials.ids[i], trials.ids[j]) for i, j in zip(trials.enrol, trials.test, strict=True)}
+    assert len(pairs) == len(trials) == 15
+    assert trials.is_target.sum() == 3 + 1
+    with pytest.raises(ValueError, match="add speakers or recordings"):
+        all_pairs(["a", "b"], ["a", "b"], per_speaker=3)

@@ -4,8 +4,9 @@ The corpora are taken as they are downloaded; words are joined to recordings of 
 are speechocean762's own test speakers and AudioMNIST's speakers 41 to 60; validation speakers are
 held out of the others by a hash of their name. Speakers are compared within a corpus only, because
 corpora are told apart by their microphones. DATA gets train.csv, valid.csv, test.csv, trial lists
-for validation, for the test and for each corpus of the test, and test_2s.csv: the same IDs with
-2 s from the middle of each recording, to be used with the same lists.
+for validation, for the test and for each corpus of the test (all pairs of 8 recordings a speaker),
+and valid_2s.csv and test_2s.csv: the same IDs with 2 s from the middle of each recording, to be
+used with the same lists.
 """
 
 import argparse
@@ -27,18 +28,18 @@ from simple_spk.preparation.speaker_split import SpeakerSplit, split_speakers
 from simple_spk.preparation.speaker_tables import (
     PartSummary,
     Recording,
-    balanced_trials,
     describe,
     of_speakers,
     tables_are_written,
     write_recordings,
     write_speaker_tables,
 )
-from simple_spk.preparation.trial_making import plain_id, write_trials
+from simple_spk.preparation.trial_making import all_pairs, plain_id, write_trials
 from simple_spk.whole_file import whole_file
 
 SAMPLE_RATE = 16000
 CROP_SAMPLES = 2 * SAMPLE_RATE
+RECORDINGS_IN_PAIRS = 8  # of each speaker, in the lists of single corpora
 
 
 def prepare_open_speech(
@@ -80,12 +81,15 @@ def prepare_open_speech(
     write_quarantine(data_folder / "quarantine.csv", faults)
     split = split_open_speech(speech, valid_fraction, seed)
     test = of_speakers(speech.recordings, split.test)
-    write_recordings(data_folder / "test_2s.csv", cut_crops(test, data_folder, workers))
+    for part, speakers in (("valid", split.valid), ("test", split.test)):
+        chosen = of_speakers(speech.recordings, speakers)
+        write_recordings(data_folder / f"{part}_2s.csv", cut_crops(chosen, data_folder, workers))
     for old in data_folder.glob("test_trials_*.txt"):
         old.unlink()
     for corpus in sorted({recording.group for recording in test}):
         chosen = [recording for recording in test if recording.group == corpus]
-        trials = balanced_trials(chosen, maximum_trials, seed)
+        ids = [plain_id(recording.name) for recording in chosen]
+        trials = all_pairs(ids, [recording.speaker for recording in chosen], RECORDINGS_IN_PAIRS)
         write_trials(data_folder / f"test_trials_{corpus}.txt", trials)
     # Last, because tables that are there are taken for a finished preparation.
     return write_speaker_tables(data_folder, speech.recordings, split, maximum_trials, seed)

@@ -78,6 +78,26 @@ def make_trials(
     return Trials([ids[row] for row in rows[by_appearance]], enrol, test, order < wanted)
 
 
+def all_pairs(ids: Sequence[str], speakers: ArrayLike, per_speaker: int) -> Trials:
+    """Every pair of recordings, of which each speaker has ``per_speaker``, spread over all of his.
+
+    >>> len(all_pairs(["a1", "a2", "a3", "b1", "b2"], list("aaabb"), per_speaker=2))
+    6
+    """
+    speaker_of_row = _numbers(speakers)
+    kept: list[int] = []
+    for speaker in range(speaker_of_row.max(initial=-1) + 1):
+        rows = np.flatnonzero(speaker_of_row == speaker)
+        places = np.linspace(0, len(rows) - 1, min(per_speaker, len(rows))).round().astype(int)
+        kept += rows[places].tolist()
+    enrol, test = np.triu_indices(len(kept), k=1)
+    is_target = speaker_of_row[kept][enrol] == speaker_of_row[kept][test]
+    if is_target.all() or not is_target.any():
+        raise ValueError("pairs of one speaker and of two are needed: add speakers or recordings")
+    names = [ids[row] for row in kept]
+    return Trials(names, enrol.astype(np.int32), test.astype(np.int32), is_target)
+
+
 def write_trials(path: str | Path, trials: Trials) -> None:
     """Write a labelled list as lines ``0|1 enrol test``, the form of VoxCeleb; whole or not at all.
 
