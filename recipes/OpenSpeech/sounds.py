@@ -68,7 +68,7 @@ def make_sounds(data_folder: str | Path, count: int = 300, seed: int = 0) -> Non
 def make_noise(random: np.random.Generator) -> NDArray[np.floating]:
     """Noise of any colour that swells and fades, at times with the hum of mains or with clicks."""
     samples = int(SOUND_SECONDS * SAMPLE_RATE)
-    noise = random_filter(random.normal(size=samples), random, SAMPLE_RATE, deviation_db=15.0)
+    noise = random_filter(white(random, samples), random, SAMPLE_RATE, deviation_db=15.0)
     noise /= np.std(noise)
     times = np.arange(samples) / SAMPLE_RATE
     swells = random.normal(0.0, random.uniform(0.0, 8.0), size=int(SOUND_SECONDS * 4))
@@ -87,6 +87,11 @@ def make_noise(random: np.random.Generator) -> NDArray[np.floating]:
     return noise
 
 
+def white(random: np.random.Generator, samples: int) -> NDArray[np.float32]:
+    """White noise (samples,)."""
+    return random.standard_normal(samples, dtype=np.float32)
+
+
 def make_babble(random: np.random.Generator, speech: Manifest) -> NDArray[np.floating]:
     """Several voices at once, equally loud."""
     samples = int(SOUND_SECONDS * SAMPLE_RATE)
@@ -101,8 +106,8 @@ def make_room(random: np.random.Generator) -> NDArray[np.floating]:
     """A room's impulse response: direct sound, a few early echoes, a tail of decaying noise."""
     seconds = random.uniform(*REVERBERATION_SECONDS)
     times = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
-    response = random.normal(size=len(times)) * 10 ** (-3.0 * times / seconds)
-    response = random_filter(response, random, SAMPLE_RATE, deviation_db=4.0)
+    tail = random_filter(white(random, len(times)), random, SAMPLE_RATE, deviation_db=4.0)
+    response = tail * 10 ** (-3.0 * times / seconds)
     first_echo = int(random.uniform(0.001, 0.01) * SAMPLE_RATE)
     response[:first_echo] = 0.0
     echoes = random.integers(first_echo, int(0.05 * SAMPLE_RATE), size=random.integers(2, 10))
