@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from recipes.OpenSpeech.calibration_set import make_calibration_set
 from recipes.OpenSpeech.corpora import (
     ARABIC_COMMANDS,
     AUDIOMNIST,
@@ -21,7 +22,7 @@ from recipes.OpenSpeech.corpora import (
     find_words,
 )
 from recipes.OpenSpeech.prepare import main, prepare_open_speech, split_open_speech
-from recipes.OpenSpeech.sounds import make_room, make_sounds
+from recipes.OpenSpeech.sounds import NOISE_KINDS, make_room, make_sounds
 from recipes.OpenSpeech.sources import read_prepared
 from recipes.OpenSpeech.words import FADE_SAMPLES, join_words, make_recordings
 from simple_spk.augmentation import Augmentation
@@ -136,7 +137,7 @@ def test_made_sounds_are_what_augmentation_takes(data):
         data / "noises.csv",
         data / "rooms.csv",
         probability=1.0,
-        kinds={"noise": [[0.0, 20.0]], "babble": [[5.0, 20.0]]},
+        kinds=NOISE_KINDS,
         channel_probability=0.5,
     )
     speech = np.random.default_rng(0).normal(0, 0.1, 16000).astype(np.float32)
@@ -144,6 +145,17 @@ def test_made_sounds_are_what_augmentation_takes(data):
         heard = augmentation(speech, seed)
         assert heard.dtype == np.float32 and heard.shape == speech.shape
         assert np.isfinite(heard).all() and not np.array_equal(heard, speech)
+
+
+def test_the_calibration_set_is_of_validation_speakers_at_several_durations(data):
+    count = make_calibration_set(data)
+    rows = rows_of(data / "calibration.csv")
+    assert {row["spk_id"] for row in rows} == {row["spk_id"] for row in rows_of(data / "valid.csv")}
+    assert {"1.000", "2.000", "4.000"} <= {row["duration"] for row in rows}
+    trials = VerificationEvaluation(
+        data / "calibration_trials.txt", manifest=data / "calibration.csv"
+    ).trials
+    assert len(trials) == count > 0
 
 
 def test_rooms_begin_with_the_direct_sound():

@@ -1,0 +1,85 @@
+"""What to calibrate a model with: python recipes/OpenSpeech/calibration_set.py DATA
+
+The validation speakers, each recording cut to one of several durations and half of them taken to
+another place: noise, room or channel. Every speaker of these corpora was recorded in one session; a
+calibration on recordings as they are would expect two sessions of a person to sound as much alike.
+DATA, as prepare.py left it, gets calibration.csv and calibration_trials.txt.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from tqdm import tqdm
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from recipes.OpenSpeech.sounds import NOISE_KINDS, make_sounds
+from simple_spk.audio import read_crop, read_recording
+from simple_spk.augmentation import Augmentation
+from simple_spk.cli import exit_code
+from simple_spk.manifest import read_manifest, write_manifest
+from simple_spk.preparation.trial_making import make_trials, write_trials
+from simple_spk.whole_file import whole_file
+
+SAMPLE_RATE = 16000
+DURATIONS_SECONDS = (None, 4.0, 2.0, 1.0)  # None: as long as it is
+
+
+def make_calibration_set(
+    data_folder: str | Path, maximum_trials: int = 20000, seed: int = 0
+) -> int:
+    """Write the recordings, their manifest and their trials; return how many trials there are."""
+    data_folder = Path(data_folder)
+    if not (data_folder / "rooms.csv").is_file():
+        make_sounds(data_folder)
+    elsewhere = Augmentation(
+        data_folder / "noises.csv",
+        data_folder / "rooms.csv",
+        probability=0.4,
+        kinds=NOISE_KINDS,
+        channel_probability=0.25,
+    )
+    valid = read_manifest(data_folder / "valid.csv")
+    assert valid.ids is not None
+    ids = [valid.ids[row] for row in range(len(valid))]
+    wavs, seconds = [], []
+    for row, name in enumerate(tqdm(ids, unit="file", desc="calibration")):
+        duration = DURATIONS_SECONDS[row % len(DURATIONS_SECONDS)]
+        if duration is None:
+            waveform = read_recording(valid.wav(row), SAMPLE_RATE)
+        else:
+            waveform = read_crop(valid.wav(row), int(duration * SAMPLE_RATE), 0.5, SAMPLE_RATE)
+        waveform = elsewhere(waveform, seed + row)
+        wavs.append(f"audio_calibration/{name}.flac")
+        with whole_file(data_folder / wavs[-1]) as partial:
+            peak = max(1.0, float(np.abs(waveform).max()))
+            soundfile.write(partial, waveform / peak, SAMPLE_RATE, "PCM_16", format="FLAC")
+        seconds.append(len(waveform) / SAMPLE_RATE)
+    speakers = [valid.speakers[number] for number in valid.speaker_of_row]
+    write_manifest(data_folder / "calibration.csv", ids, wavs, seconds, speakers)
+    corpora = [name.split("/")[0] for name in ids]
+    trials = make_trials(ids, speakers, maximum, corpora, seed)
+    write_trials(data_folder / "calibration_trials.txt", trials)
+    return len(trials)
+
+
+def run(data_folder: Path) -> None:
+    """Make the set, and say what it holds."""
+    print(f"{make_calibration_set(data_folder)} trials in {data_folder / 'calibration_trials.txt'}")
+
+
+def main() -> int:
+    """The command, and its exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data_folder", type=Path, help="the folder that prepare.py wrote")
+    options = parser.parse_args()
+    return exit_code("calibration_set.py", lambda: run(options.data_folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
