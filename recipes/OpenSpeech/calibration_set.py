@@ -28,9 +28,7 @@ SAMPLE_RATE = 16000
 DURATIONS_SECONDS = (None, 4.0, 2.0, 1.0)  # None: as long as it is
 
 
-def make_calibration_set(
-    data_folder: str | Path, maximum_trials: int = 20000, seed: int = 0
-) -> int:
+def make_calibration_set(data_folder: str | Path, maximum: int = 20000, seed: int = 0) -> int:
     """Write the recordings, their manifest and their trials; return how many trials there are."""
     data_folder = Path(data_folder)
     if not (data_folder / "rooms.csv").is_file():
