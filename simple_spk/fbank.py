@@ -73,7 +73,7 @@ class Fbank(nn.Module):
 
     def num_frames(self, samples: Tensor) -> Tensor:
         """How many whole frames fit into recordings of so many samples."""
-        frames = 1 + (samples - self.frame_samples).div(self.shift_samples, rounding_mode="floor")
+        frames = 1 + (samples - self.frame_samples) // self.shift_samples
         return frames.clamp(min=0)
 
     def forward(
