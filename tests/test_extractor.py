@@ -14,7 +14,8 @@ from simple_spk.audio import AudioError, read_recording
 from simple_spk.extractor import Extractor
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
-from simple_spk.model_folder import Model, save_model
+from simple_spk.model import Model, trained_model
+from simple_spk.model_folder import save_model
 from simple_spk.resnet import ResNet
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct
 
@@ -119,7 +120,7 @@ def test_a_saved_threshold_is_used(
     front_end, encoder, loss = tiny_model
     for bias in (-1e6, 1e6):
         torch.nn.init.constant_(loss.bias, bias)
-        save_model(tmp_path / "model", front_end, encoder, loss)
+        save_model(tmp_path / "model", trained_model(front_end, encoder, loss))
         assert Extractor.load(tmp_path / "model").verify(*recordings[:2]).accepted is (bias > 0)
 
 
