@@ -136,13 +136,15 @@ def test_a_recording_that_is_too_short_is_named_in_any_company(
         extractor.embed([short])
 
 
-def test_digital_silence_has_an_embedding(
+def test_digital_silence_within_a_recording_does_no_harm(
     extractor: Extractor, tmp_path: Path, noisy_tone: Callable[..., NDArray[np.float32]]
 ) -> None:
     silence, half = tmp_path / "silence.wav", tmp_path / "half.wav"
     soundfile.write(silence, np.zeros(8000, dtype=np.float32), 16000)
     soundfile.write(half, np.concatenate([noisy_tone(0.5), np.zeros(8000)]), 16000)
-    assert np.isfinite(extractor.embed([silence, half])).all()
+    assert np.isfinite(extractor.embed([half])).all()
+    with pytest.raises(AudioError, match=r"silence\.wav is silent"):
+        extractor.embed([half, silence])
 
 
 def test_a_missing_recording_is_named(extractor: Extractor, recordings: list[Path]) -> None:
