@@ -12,6 +12,7 @@ from torch import nn
 
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
+from simple_spk.model import trained_model
 from simple_spk.model_folder import save_model
 from simple_spk.resnet import ResNet
 
@@ -84,5 +85,5 @@ def tiny_model(stir: Callable[[nn.Module], nn.Module]) -> tuple[Fbank, ResNet, S
 @pytest.fixture
 def model_folder(tiny_model: tuple[Fbank, ResNet, SimPLELoss], tmp_path: Path) -> Path:
     """The folder of ``tiny_model``."""
-    save_model(tmp_path / "model", *tiny_model)
+    save_model(tmp_path / "model", trained_model(*tiny_model))
     return tmp_path / "model"

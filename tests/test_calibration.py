@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from simple_spk.calibration import Calibration, quality_measures, train_calibration
+from simple_spk.calibration import RATES, Calibration, quality_measures, train_calibration
 from simple_spk.commands import calibrate
 from simple_spk.embeddings_file import write_embeddings
 from simple_spk.manifest import write_manifest
@@ -109,6 +109,42 @@ def test_quality_measures_are_symmetric_and_as_defined() -> None:
         quality_measures(enrol, test, np.array([1.0, 0.0, 2.0]))
 
 
+def test_thresholds_of_false_accept_rates_hold_what_they_promise() -> None:
+    """On the list itself exactly, with ties too; on other trials nearly."""
+    ratios, is_target = true_ratios(200_000, seed=8)
+    scores = np.round(0.02 * ratios, 3)  # with many ties
+    calibration = train_calibration(scores, is_target)
+    nontargets = calibration.apply(scores[~is_target])
+    others, labels = true_ratios(200_000, seed=9)
+    fresh = calibration.apply(np.round(0.02 * others[~labels], 3))
+    measured = calibration.false_accept_thresholds
+    assert [rate for rate, _ in measured] == [rate for rate in RATES if rate * 160_000 >= 10]
+    for rate, threshold in measured:
+        assert calibration.threshold_at(rate) == (pytest.approx(threshold), False)
+        assert np.mean(nontargets >= threshold) <= rate
+        assert np.mean(nontargets >= threshold - 0.2) > 0.5 * rate  # and not far too strict
+        assert np.mean(fresh >= threshold) <= rate + 4 * math.sqrt(rate / len(fresh))
+    between = calibration.threshold_at(2e-3)
+    assert not between.extrapolated
+    assert np.mean(fresh >= between.log_likelihood_ratio) == pytest.approx(2e-3, rel=0.3)
+
+
+def test_thresholds_rise_as_rates_fall_and_say_when_they_are_extrapolated() -> None:
+    ratios, is_target = true_ratios(5000, seed=10)
+    trained = train_calibration(ratios, is_target)
+    for calibration in (trained, replace(trained, false_accept_thresholds=())):
+        rates = np.geomspace(0.9, 1e-9, 200)
+        found = [calibration.threshold_at(rate) for rate in rates]
+        assert np.all(np.diff([one.log_likelihood_ratio for one in found]) >= -1e-12)
+        for rate, one in zip(rates, found, strict=True):
+            assert one.extrapolated == (rate < 0.003 or calibration is not trained)
+            if one.extrapolated:
+                assert one.log_likelihood_ratio >= -math.log(rate)
+    for rate in (0.0, 1.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="strictly between 0 and 1"):
+            trained.threshold_at(rate)
+
+
 def test_separable_and_constant_scores_have_finite_weights() -> None:
     separable = train_calibration([1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1])
     ratios = separable.apply([1.0, 2.0, 3.0, 4.0])
@@ -128,21 +164,27 @@ def test_a_saved_calibration_is_the_same_to_the_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"calibration_version": 2}, "no calibration of version 1"),
+        ({"calibration_version": 1}, "no calibration of version 2"),
         ({"score_weight": "1.0"}, "score_weight is '1.0' and not a finite number"),
         ({"offset": math.inf}, "offset is inf"),
         ({"quality_weights": [1]}, "quality_weights is not a mapping"),
         ({"quality_weights": {"x": True}}, "x is True"),
         ({"target_prior": 1.0}, "target_prior is 1.0"),
         ({"trials": "many"}, "trials is 'many'"),
+        ({"trials": True}, "trials is True"),
         ({"surprise": 1}, "found the fields .*surprise"),
+        ({"false_accept_thresholds": {"0.1": 1.0}}, "not a list of pairs"),
+        ({"false_accept_thresholds": [[0.1, math.nan]]}, "not a list of pairs"),
+        ({"false_accept_thresholds": [[1.0, 2.0]]}, "not between 0 and 1"),
+        ({"false_accept_thresholds": [[0.1, 2.0], [0.1, 3.0]]}, "rates must fall"),
+        ({"false_accept_thresholds": [[0.1, 2.0], [0.01, 1.0]]}, "rates must fall"),
     ],
 )
 def test_a_file_that_is_no_calibration_is_refused(
     change: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "calibration.json"
-    Calibration(2.0, -1.0, {"x": 0.5}, 0.01, "list", 10, 5).save(path)
+    Calibration(2.0, -1.0, {"x": 0.5}, 0.01, "list", 10, 5, ((0.1, 1.0),)).save(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match=message) as caught:
         Calibration.load(path)

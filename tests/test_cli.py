@@ -20,6 +20,7 @@ from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
 from simple_spk.manifest import write_manifest
 from simple_spk.metrics import error_rates_at, summary
+from simple_spk.model import trained_model
 from simple_spk.model_folder import save_model
 from simple_spk.recordings import embed_recordings
 from simple_spk.resnet import ResNet
@@ -177,7 +178,7 @@ def test_score_as_a_model_does(trials: Path, tmp_path: Path) -> None:
     """--model brings the model's own similarity, whatever its b_theta."""
     similarity = GeneralizedInnerProduct(0.7)
     encoder = ResNet(width=4, stem_stride=2, embedding_dim=16)
-    save_model(tmp_path / "own", Fbank(), encoder, SimPLELoss(similarity))
+    save_model(tmp_path / "own", trained_model(Fbank(), encoder, SimPLELoss(similarity)))
     vectors = np.random.default_rng(0).normal(size=(len(NAMES), 16)).astype(np.float32)
     write_embeddings(tmp_path / "own.npz", NAMES, vectors)
     sources = ("--trials", trials, "--embeddings", tmp_path / "own.npz")

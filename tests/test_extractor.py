@@ -14,7 +14,8 @@ from simple_spk.audio import AudioError, read_recording
 from simple_spk.extractor import Extractor
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
-from simple_spk.model_folder import Model, save_model
+from simple_spk.model import Model, trained_model
+from simple_spk.model_folder import save_model
 from simple_spk.resnet import ResNet
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct
 
@@ -119,7 +120,7 @@ def test_a_saved_threshold_is_used(
     front_end, encoder, loss = tiny_model
     for bias in (-1e6, 1e6):
         torch.nn.init.constant_(loss.bias, bias)
-        save_model(tmp_path / "model", front_end, encoder, loss)
+        save_model(tmp_path / "model", trained_model(front_end, encoder, loss))
         assert Extractor.load(tmp_path / "model").verify(*recordings[:2]).accepted is (bias > 0)
 
 
@@ -135,13 +136,15 @@ def test_a_recording_that_is_too_short_is_named_in_any_company(
         extractor.embed([short])
 
 
-def test_digital_silence_has_an_embedding(
+def test_digital_silence_within_a_recording_does_no_harm(
     extractor: Extractor, tmp_path: Path, noisy_tone: Callable[..., NDArray[np.float32]]
 ) -> None:
     silence, half = tmp_path / "silence.wav", tmp_path / "half.wav"
     soundfile.write(silence, np.zeros(8000, dtype=np.float32), 16000)
     soundfile.write(half, np.concatenate([noisy_tone(0.5), np.zeros(8000)]), 16000)
-    assert np.isfinite(extractor.embed([silence, half])).all()
+    assert np.isfinite(extractor.embed([half])).all()
+    with pytest.raises(AudioError, match=r"silence\.wav is silent"):
+        extractor.embed([half, silence])
 
 
 def test_a_missing_recording_is_named(extractor: Extractor, recordings: list[Path]) -> None:
