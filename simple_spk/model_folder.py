@@ -51,6 +51,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "blocks": (1, 100),
     "stem_stride": (1, 8),
     "embedding_dim": (1, 65_536),
+    "hidden_dim": (1, 65_536),
     "angular_bias": (-1.0, 1.0),
     "initial_length": (1e-6, 1e6),
     "minimum_length": (0.0, 1e6),

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
 from simple_spk.fbank import Fbank
-from simple_spk.model_folder import Model
+from simple_spk.model import Model
 from simple_spk.whole_file import whole_file
 
 GRAPH, CONFIG, PARITY = "model.onnx", "config.yaml", "parity.safetensors"
@@ -60,7 +60,9 @@ class WaveformEncoder(nn.Module):
 def export_onnx(folder: str | Path, model: Model) -> None:
     """Write a model into a folder as an ONNX file, with what is needed to score and to check it."""
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
-        raise ValueError("writing ONNX needs packages that are not here: pip install 'simple_spk[onnx]'")
+        raise ValueError(
+            "writing ONNX needs packages that are not here: pip install 'simple_spk[onnx]'"
+        )
     folder = Path(folder)
     encoder = WaveformEncoder(model.front_end, model.encoder).eval()
     waveforms, lengths = _parity_waveforms(model.front_end.sample_rate)
@@ -79,9 +81,13 @@ def export_onnx(folder: str | Path, model: Model) -> None:
         "embedding_dim": embeddings.shape[1],
         "similarity": {"class": type(model.similarity).__name__, **numbers},
         "threshold": model.threshold,
+        "calibration": None if model.calibration is None else model.calibration.plain(),
+        "training_data": model.training_data,
     }
     with whole_file(folder / CONFIG) as partial:
-        partial.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        partial.write_text(
+            yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8"
+        )
 
 
 def check_onnx(folder: str | Path) -> float:
@@ -180,7 +186,9 @@ def _session(path: Path) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise ValueError("checking ONNX needs onnxruntime: pip install 'simple_spk[onnx]'") from error
+        raise ValueError(
+            "checking ONNX needs onnxruntime: pip install 'simple_spk[onnx]'"
+        ) from error
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the export is incomplete")
     try:
