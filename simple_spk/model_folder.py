@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import yaml
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from simple_spk import __version__
@@ -95,7 +95,8 @@ def save_model(
         card_file.write_text(card or default_card(model), encoding="utf-8")
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         config_file.write_text(text, encoding="utf-8")
-        save_file(weights, weights_file)
+        # not by save_file, whose files nobody else may read
+        weights_file.write_bytes(save(weights))
 
 
 def load_model(folder: str | Path) -> Model:

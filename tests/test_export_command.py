@@ -15,8 +15,8 @@ from simple_spk.cli import main
 from simple_spk.extractor import Extractor
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
-from simple_spk.model import Model
-from simple_spk.model_folder import load_model
+from simple_spk.model import Model, trained_model
+from simple_spk.model_folder import load_model, save_model
 from simple_spk.resnet import ResNet
 from simple_spk.tagged_yaml import read_tagged_yaml
 
@@ -50,9 +50,8 @@ def run_folder(tmp_path: Path, stir: Callable[[nn.Module], nn.Module]) -> Path:
     overrides = {"output_folder": str(run), "width": 4, "embedding_dim": 12, "angular_bias": 0.2}
     text: io.StringIO = resolve_references((ROOT / "hparams" / "mini.yaml").open(), overrides)
     (run / "hyperparams.yaml").write_text(text.getvalue())
-    arguments = yaml.safe_load(
-        text.getvalue().split("encoder:")[1].split("ResNet\n")[1].split("\n#")[0]
-    )
+    arguments = read_tagged_yaml(run / "hyperparams.yaml")["encoder"]
+    del arguments[""]
     for bias in (-0.25, -0.75):  # the second is the newer one
         torch.manual_seed(round(100 * -bias))
         encoder = stir(ResNet(**arguments))
@@ -180,10 +179,12 @@ def test_half_the_size(model_folder: Path, tmp_path: Path) -> None:
     assert_same(load_model(tmp_path / "half"), load_model(model_folder), tolerance=2e-3)
 
 
-def test_onnx(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime", reason="pip install 'simple_spk[onnx]'")
-    target = tmp_path / "onnx"
-    assert main(["export", str(model_folder), str(target), "--format", "onnx"]) == 0
+    encoder = ResNet(width=2, blocks=(1,), stem_stride=4, embedding_dim=8)
+    save_model(tmp_path / "model", trained_model(Fbank(), encoder.eval(), SimPLELoss()))
+    source, target = tmp_path / "model", tmp_path / "onnx"
+    assert main(["export", str(source), str(target), "--format", "onnx"]) == 0
     assert "equal to PyTorch's" in capsys.readouterr().out
     assert main(["export", "--check", str(target)]) == 0
     from safetensors.numpy import load_file, save_file

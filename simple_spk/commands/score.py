@@ -7,6 +7,7 @@ from simple_spk.commands.options import REPLICATES, add_figures, add_scoring, ad
 from simple_spk.commands.report import plan_report, report
 from simple_spk.commands.scored_lists import plan_scoring, score_lists
 from simple_spk.embeddings_file import read_embeddings
+from simple_spk.hub import resolve
 from simple_spk.model_folder import load_model
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 from simple_spk.templates import read_durations
@@ -23,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         required=True,
         help="from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark or .scp",
     )
-    parser.add_argument("--model", type=Path, help="score as this model does (recommended)")
+    parser.add_argument("--model", help="score as this model does: a folder, or a name on the Hub")
     parser.add_argument(
         "--similarity",
         choices=("generalized", "cosine"),
@@ -57,7 +58,7 @@ def _similarity(options: Namespace) -> tuple[Similarity, float | None]:
     if options.model is not None:
         if kind is not None or angular_bias is not None:
             raise ValueError("--model has its own similarity: leave out either it or the other")
-        model = load_model(options.model)
+        model = load_model(resolve(options.model))
         return model.similarity, model.threshold
     if kind == "cosine":
         if angular_bias is not None:
