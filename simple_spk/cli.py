@@ -19,6 +19,7 @@ COMMANDS = {
     "score": "scores and error rates of trial lists, from embeddings",
     "metrics": "error rates of scores that any toolkit wrote, with intervals",
     "compare": "is one system better than another? difference, interval, p-value",
+    "export": "a trained model as a folder: ours, ONNX, SpeechBrain's; or from WeSpeaker",
     "calibrate": "learn to turn scores into log likelihood ratios",
 }
 

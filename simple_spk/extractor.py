@@ -13,6 +13,7 @@ from torch import Tensor
 
 from simple_spk.audio import AudioError
 from simple_spk.calibration import Calibration, quality_measures
+from simple_spk.cpu_embedding import CpuEmbedding
 from simple_spk.distributed import gather_objects
 from simple_spk.enrolled_voices import EnrolledVoices, Voice
 from simple_spk.hub import resolve
@@ -56,6 +57,9 @@ class Extractor:
                 part.to(self.device).eval()
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"the device {device!r} cannot be used: {error}") from error
+        self._on_cpu = (
+            CpuEmbedding(model.front_end, model.encoder) if self.device.type == "cpu" else None
+        )
 
     @classmethod
     def load(
@@ -130,6 +134,8 @@ class Extractor:
     @torch.no_grad()
     def embed_waveforms(self, waveforms: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Embeddings (n, dim) of waveforms (n, samples) in [-1, 1], padded behind lengths (n,)."""
+        if self._on_cpu is not None:
+            return self._on_cpu(waveforms, lengths).clone()  # as tensors that may be trained on
         if lengths is not None:
             lengths = lengths.to(self.device)
         return self.model.encoder(*self.model.front_end(waveforms.to(self.device), lengths))

@@ -56,12 +56,10 @@ class Fbank(nn.Module):
         self.mean_normalisation = mean_normalisation
         self.transform_samples = 2 ** math.ceil(math.log2(self.frame_samples))
         self.ends_at_zero = window == "povey"
-        whole = {"periodic": False, "dtype": torch.float64}
-        weights = (
-            torch.hann_window(self.frame_samples, **whole).pow(0.85)
-            if window == "povey"
-            else torch.hamming_window(self.frame_samples, **whole)
-        )
+        if window == "povey":
+            weights = torch.hann_window(self.frame_samples, False, dtype=torch.float64).pow(0.85)
+        else:
+            weights = torch.hamming_window(self.frame_samples, False, dtype=torch.float64)
         mel = _mel_matrix(sample_rate, self.transform_samples // 2, num_mels, lowest_hertz)
         # brings samples to Kaldi's scale on the way
         self.register_buffer("window", weights * INT16_SCALE, persistent=False)

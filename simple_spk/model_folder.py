@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import yaml
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from simple_spk import __version__
@@ -51,6 +51,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "blocks": (1, 100),
     "stem_stride": (1, 8),
     "embedding_dim": (1, 65_536),
+    "hidden_dim": (1, 65_536),
     "angular_bias": (-1.0, 1.0),
     "initial_length": (1e-6, 1e6),
     "minimum_length": (0.0, 1e6),
@@ -94,7 +95,8 @@ def save_model(
         card_file.write_text(card or default_card(model), encoding="utf-8")
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         config_file.write_text(text, encoding="utf-8")
-        save_file(weights, weights_file)
+        # not by save_file, whose files nobody else may read
+        weights_file.write_bytes(save(weights))
 
 
 def load_model(folder: str | Path) -> Model:

@@ -18,17 +18,26 @@ import torch
 import yaml
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from simple_spk.fbank import Fbank
-from simple_spk.model_folder import Model
+from simple_spk.model import Model
 from simple_spk.whole_file import whole_file
 
 GRAPH, CONFIG, PARITY = "model.onnx", "config.yaml", "parity.safetensors"
 FORMAT = 1
 LARGEST_DIFFERENCE = 1e-3  # relative, between embeddings of PyTorch and of a runtime
 PARITY_SECONDS = (0.5, 1.7, 3.0)
+_HOW_TO_USE = """\
+# A simple_spk model as ONNX. Inputs of model.onnx:
+#   waveforms (n, samples), 32-bit floats in [-1, 1], at sample_rate (in hertz), padded with zeros
+#   lengths (n,), 64-bit integers: how many samples of each row are not padding
+# Output: embeddings (n, embedding_dim). The score of embeddings x and z is their cosine, or for
+# GeneralizedInnerProduct <x, z> - angular_bias |x| |z|; from threshold on, the model accepts.
+# Calibrated log likelihood ratio: offset + score_weight * score + quality_weights.
+# simple-spk export --check FOLDER compares a runtime's embeddings with those stored here.
+"""
 
 
 class WaveformEncoder(nn.Module):
@@ -60,7 +69,9 @@ class WaveformEncoder(nn.Module):
 def export_onnx(folder: str | Path, model: Model) -> None:
     """Write a model into a folder as an ONNX file, with what is needed to score and to check it."""
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
-        raise ValueError("writing ONNX needs packages that are not here: pip install 'simple_spk[onnx]'")
+        raise ValueError(
+            "writing ONNX needs packages that are not here: pip install 'simple_spk[onnx]'"
+        )
     folder = Path(folder)
     encoder = WaveformEncoder(model.front_end, model.encoder).eval()
     waveforms, lengths = _parity_waveforms(model.front_end.sample_rate)
@@ -70,18 +81,9 @@ def export_onnx(folder: str | Path, model: Model) -> None:
         _write_graph(partial, encoder, waveforms, lengths)
     parity = {"waveforms": waveforms, "lengths": lengths, "embeddings": embeddings}
     with whole_file(folder / PARITY) as partial:
-        save_file({name: tensor.numpy() for name, tensor in parity.items()}, partial)
-    numbers = {name: float(value) for name, value in model.similarity.state_dict().items()}
-    config = {
-        "onnx_format": FORMAT,
-        "sample_rate": model.front_end.sample_rate,
-        "least_samples": model.front_end.frame_samples,
-        "embedding_dim": embeddings.shape[1],
-        "similarity": {"class": type(model.similarity).__name__, **numbers},
-        "threshold": model.threshold,
-    }
+        partial.write_bytes(save({name: tensor.numpy() for name, tensor in parity.items()}))
     with whole_file(folder / CONFIG) as partial:
-        partial.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        partial.write_text(_HOW_TO_USE + _describe(model, embeddings.shape[1]), encoding="utf-8")
 
 
 def check_onnx(folder: str | Path) -> float:
@@ -144,6 +146,22 @@ def _silence() -> Iterator[None]:
             logger.setLevel(level)
 
 
+def _describe(model: Model, embedding_dim: int) -> str:
+    """As YAML, what users of the graph need to know."""
+    numbers = {name: float(value) for name, value in model.similarity.state_dict().items()}
+    config = {
+        "onnx_format": FORMAT,
+        "sample_rate": model.front_end.sample_rate,
+        "least_samples": model.front_end.frame_samples,
+        "embedding_dim": embedding_dim,
+        "similarity": {"class": type(model.similarity).__name__, **numbers},
+        "threshold": model.threshold,
+        "calibration": None if model.calibration is None else model.calibration.plain(),
+        "training_data": model.training_data,
+    }
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+
+
 def _parity_waveforms(sample_rate: int) -> tuple[Tensor, Tensor]:
     """Buzzing tones in noise, (n, samples) padded with zeros, and their lengths (n,)."""
     generator = np.random.default_rng(0)
@@ -180,7 +198,9 @@ def _session(path: Path) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise ValueError("checking ONNX needs onnxruntime: pip install 'simple_spk[onnx]'") from error
+        raise ValueError(
+            "checking ONNX needs onnxruntime: pip install 'simple_spk[onnx]'"
+        ) from error
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the export is incomplete")
     try:

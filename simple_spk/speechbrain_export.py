@@ -13,7 +13,7 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from simple_spk.model_folder import Model
+from simple_spk.model import Model
 from simple_spk.similarity import Similarity
 from simple_spk.whole_file import whole_file
 
@@ -72,19 +72,14 @@ class Unchanged(nn.Module):
 def export_speechbrain(folder: str | Path, model: Model) -> None:
     """Write a model into a folder as SpeechBrain expects it."""
     folder = Path(folder)
-    parts = {
-        "front_end": model.front_end,
-        "encoder": model.encoder,
-        "similarity": model.similarity,
-    }
-    described = "".join(_new(name, part) for name, part in parts.items())
+    embedding_model = SpeakerEmbedding(model.front_end, model.encoder, model.similarity)
     settings = _SETTINGS.format(
-        parts=described,
+        parts="".join(_new(name, part) for name, part in embedding_model.named_children()),
         sample_rate=model.front_end.sample_rate,
         decision="" if model.threshold is None else _DECISION.format(model.threshold),
     )
     with whole_file(folder / WEIGHTS) as partial:
-        torch.save(SpeakerEmbedding(**parts).state_dict(), partial)
+        torch.save(embedding_model.state_dict(), partial)
     with whole_file(folder / SETTINGS) as partial:
         partial.write_text(settings, encoding="utf-8")
 
@@ -97,7 +92,7 @@ def _new(name: str, part: Any) -> str:
 
 
 _DECISION = """
-# The model's own decision: verify_batch(..., threshold={:.6g}). The default, 0.25, is of other models."""
+# Its own decision: verify_batch(..., threshold={:.6g}); the default, 0.25, is of other models."""
 
 _SETTINGS = """# A simple_spk model for SpeechBrain (needs: pip install simple_spk).
 #   SpeakerRecognition.from_hparams(source=FOLDER, savedir=ANOTHER).verify_batch(wavs1, wavs2)

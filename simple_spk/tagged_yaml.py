@@ -1,4 +1,4 @@
-"""Experiments' YAML files read as data: what !new:, !ref and the like name is neither built nor run."""
+"""Experiments' YAML files read as data: what !new:, !ref and the like name is not built or run."""
 
 from pathlib import Path
 from typing import Any

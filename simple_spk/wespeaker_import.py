@@ -5,7 +5,6 @@ speech at 16 kHz, Kaldi's filterbank with a Hamming window and no dither at test
 time taken out, cosine scores.
 """
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from simple_spk.fbank import Fbank
 from simple_spk.model import Model
 from simple_spk.resnet import ResNet
 from simple_spk.similarity import CosineSimilarity
+from simple_spk.tensor_file import read_tensors
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 CLASSIFIER = "projection."  # the training speakers, which verification does not need
@@ -44,7 +44,8 @@ class Imported(NamedTuple):
 def import_wespeaker(path: str | Path, sample_rate: int = 16000) -> Imported:
     """The model whose weights are in WeSpeaker's avg_model.pt; sizes follow from their shapes."""
     path = Path(path)
-    weights = _read(path)
+    found = read_tensors(path)
+    weights = {n: t.float() if t.is_floating_point() else t for n, t in found.items()}
     dropped = sum(tensor.numel() for n, tensor in weights.items() if n.startswith(CLASSIFIER))
     weights = {n: tensor for n, tensor in weights.items() if not n.startswith(CLASSIFIER)}
     _require_resnet(path, weights)
@@ -63,22 +64,6 @@ def import_wespeaker(path: str | Path, sample_rate: int = 16000) -> Imported:
     for part in (model.front_end, model.encoder, model.similarity):
         part.eval().requires_grad_(False)
     return Imported(model, dropped)
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    """Tensors by name, as 32-bit floats; nothing of the file is executed."""
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}: name WeSpeaker's avg_model.pt")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{path} is no file of weights alone ({reason})") from error
-    if not isinstance(content, Mapping) or not all(
-        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items()
-    ):
-        raise ValueError(f"{path} holds something else than tensors by name: expected avg_model.pt")
-    return {n: t.float() if t.is_floating_point() else t for n, t in content.items()}
 
 
 def _require_resnet(path: Path, weights: Mapping[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""Laws of models by name: folders as they are, Hub names from the local cache, without a network."""
+"""Laws of models by name: folders as they are, Hub names from a local cache, without a network."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Laws of ONNX exports: a runtime's embeddings are PyTorch's, whatever the batch and the padding."""
+"""Laws of ONNX exports: a runtime's embeddings are PyTorch's, in any batch, with any padding."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from simple_spk.fbank import Fbank, Window
-from simple_spk.model_folder import Model
+from simple_spk.model import Model
 from simple_spk.onnx_export import (
     WaveformEncoder,
     check_onnx,

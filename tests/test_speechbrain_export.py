@@ -10,14 +10,12 @@ import pytest
 import soundfile
 import torch
 from numpy.typing import NDArray
-from speechbrain.inference.classifiers import EncoderClassifier
-from speechbrain.inference.speaker import SpeakerRecognition
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from simple_spk.extractor import Extractor
 from simple_spk.fbank import Fbank
-from simple_spk.model_folder import Model
+from simple_spk.model import Model
 from simple_spk.resnet import ResNet
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 from simple_spk.speechbrain_export import export_speechbrain
@@ -28,6 +26,15 @@ SIMILARITIES = {
     "cosine": CosineSimilarity(),
 }
 POLAR = {"form": "polar", "centred": True, "initial_length": 2.0, "minimum_length": 0.5}
+
+
+def load(kind: str, folder: Path, **options: Any) -> Any:
+    """What SpeechBrain's EncoderClassifier or SpeakerRecognition make of a folder."""
+    # Not imported above: its lazy modules break hypothesis, if they are there during collection.
+    from speechbrain.inference import classifiers, speaker
+
+    cls = getattr(speaker if kind == "SpeakerRecognition" else classifiers, kind)
+    return cls.from_hparams(source=str(folder), **options)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +73,7 @@ def test_scores_are_the_models_own(
 ) -> None:
     model = make_model(SIMILARITIES[kind])
     export_speechbrain(tmp_path / "export", model)
-    recognition: Any = SpeakerRecognition.from_hparams(
-        source=str(tmp_path / "export"), savedir=str(tmp_path / "saved")
-    )
+    recognition = load("SpeakerRecognition", tmp_path / "export", savedir=str(tmp_path / "saved"))
     extractor = Extractor(model)
     (first, lengths), (second, _) = (waveforms_of_lengths(noisy_tone, s) for s in (0, 100))
     relative = lengths / lengths.max()
@@ -91,7 +96,7 @@ def test_embeddings_of_an_encoder_classifier(
 ) -> None:
     model = make_model(GeneralizedInnerProduct())
     export_speechbrain(tmp_path / "export", model)
-    classifier: Any = EncoderClassifier.from_hparams(source=str(tmp_path / "export"))
+    classifier = load("EncoderClassifier", tmp_path / "export")
     waveforms, lengths = waveforms_of_lengths(noisy_tone)
     expected = Extractor(model).embed_waveforms(waveforms, lengths)
     found = classifier.encode_batch(waveforms, lengths / lengths.max())
@@ -110,7 +115,7 @@ def test_files(make_model: Callable[..., Model], recordings: list[Path], tmp_pat
     model = make_model(GeneralizedInnerProduct())
     front_end = Fbank(sample_rate=8000).eval()
     export_speechbrain(tmp_path / "export", model._replace(front_end=front_end))
-    recognition: Any = SpeakerRecognition.from_hparams(source=str(tmp_path / "export"))
+    recognition = load("SpeakerRecognition", tmp_path / "export")
     assert len(recognition.load_audio(str(recordings[0]))) == 4000
     score, _ = recognition.verify_files(str(recordings[0]), str(recordings[1]))
     assert score.isfinite()
@@ -133,7 +138,7 @@ def test_real_recordings(make_model: Callable[..., Model], tmp_path: Path) -> No
     ]
     model = make_model(GeneralizedInnerProduct())
     export_speechbrain(tmp_path, model)
-    recognition: Any = SpeakerRecognition.from_hparams(source=str(tmp_path))
+    recognition = load("SpeakerRecognition", tmp_path)
     extractor = Extractor(model)
     alone = torch.cat([extractor.embed_waveforms(waveform[None]) for waveform in speech])
     expected = model.similarity.pairs(alone[:8], alone[8:])

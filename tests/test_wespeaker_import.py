@@ -163,7 +163,10 @@ OTHERS: dict[str, tuple[Callable[[Weights], object], str]] = {
         "ECAPA-TDNN",
     ),
     "CAM++": (lambda w: (w.clear(), w.update({"xvector.tdnn.weight": torch.zeros(3)})), r"CAM\+\+"),
-    "nothing known": (lambda w: (w.clear(), w.update({"fc.weight": torch.zeros(3)})), r"fc\.weight"),
+    "nothing known": (
+        lambda w: (w.clear(), w.update({"fc.weight": torch.zeros(3)})),
+        r"fc\.weight",
+    ),
     "empty": (lambda w: w.clear(), r"conv1\.weight"),
     "a layer too few": (lambda w: w.pop("layer3.2.bn1.bias"), r"layer3\.2\.bn1\.bias"),
     "a layer too many": (lambda w: w.update({"extra.weight": torch.zeros(1)}), r"extra\.weight"),

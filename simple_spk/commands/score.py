@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         required=True,
         help="from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark or .scp",
     )
-    parser.add_argument("--model", help="score as this model does (recommended)")
+    parser.add_argument("--model", help="score as this model does: a folder, or a name on the Hub")
     parser.add_argument(
         "--similarity",
         choices=("generalized", "cosine"),
