@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from simple_spk.whole_file import whole_file
 
@@ -69,12 +69,13 @@ class EnrolledVoices(Mapping[str, Voice]):
         """Write them all to one safetensors file, which appears once it is whole."""
         voices = list(self.values())
         dimension = len(voices[0].embedding) if voices else 0
+        table = np.empty((len(voices), dimension), np.float32)
+        for row, voice in zip(table, voices, strict=True):
+            row[:] = voice.embedding
         arrays: dict[str, NDArray[Any]] = {
-            "embeddings": np.array([v.embedding for v in voices], np.float32).reshape(
-                -1, dimension
-            ),
-            "recordings": np.array([v.recordings for v in voices], np.int64),
-            "seconds": np.array([v.seconds for v in voices], np.float64),
+            "embeddings": table,
+            "recordings": np.array([voice.recordings for voice in voices], np.int64),
+            "seconds": np.array([voice.seconds for voice in voices], np.float64),
         }
         metadata = {
             "format": FORMAT,
@@ -82,7 +83,7 @@ class EnrolledVoices(Mapping[str, Voice]):
             "names": json.dumps(list(self), ensure_ascii=False),
         }
         with whole_file(path) as partial:
-            save_file(arrays, partial, metadata)
+            partial.write_bytes(save(arrays, metadata))
 
     @classmethod
     def load(cls, path: str | Path, fingerprint: str) -> "EnrolledVoices":

@@ -54,6 +54,21 @@ def recordings(audio_folder: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
+def spoken(
+    noisy_tone: Callable[..., NDArray[np.float32]], tmp_path_factory: pytest.TempPathFactory
+) -> list[Path]:
+    """Six recordings that are long enough to decide on: a0, a1 (one voice), b0, b1, c0, c1."""
+    folder = tmp_path_factory.mktemp("spoken")
+    paths = []
+    for number, (name, hertz) in enumerate((("a", 90.0), ("b", 170.0), ("c", 260.0))):
+        for take in range(2):
+            waveform = noisy_tone(1.6 + 0.3 * take, hertz + take, 2 * number + take)
+            paths.append(folder / f"{name}{take}.wav")
+            soundfile.write(paths[-1], waveform, SAMPLE_RATE)
+    return paths
+
+
+@pytest.fixture(scope="session")
 def stir() -> Callable[[nn.Module], nn.Module]:
     """Gives a module's BatchNorms values unlike their initial ones, as training would.
 

@@ -24,7 +24,6 @@ from simple_spk.extractor import Extractor
 from simple_spk.recording_lists import find_recordings
 
 SECONDS_BETWEEN_PARTS = 30.0
-ERRORS_SHOWN = 20
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -119,13 +118,12 @@ def _write(
     """Write the embeddings of all parts, and say what is in the file and what is not."""
     done = parts.read()
     assert len(done) + len(failed) == len(ids), "some recordings were lost"
-    for index in sorted(failed)[:ERRORS_SHOWN]:
-        print(f"simple-spk: not embedded: {ids[index]}: {failed[index]}", file=sys.stderr)
-    if len(failed) > ERRORS_SHOWN:
-        print(f"simple-spk: and {len(failed) - ERRORS_SHOWN} others", file=sys.stderr)
     if not done:
         parts.remove()
-        raise ValueError("none of the recordings could be embedded: nothing was written")
+        first = failed[min(failed)]
+        raise ValueError(f"none of {len(ids)} recordings could be embedded; the first: {first}")
+    for index in sorted(failed):  # all of them: the list is what to mend
+        print(f"simple-spk: not embedded: {ids[index]}: {failed[index]}", file=sys.stderr)
     places = sorted(done)
     matrix = np.stack([done[place] for place in places])
     write_embeddings(output, [ids[place] for place in places], matrix, fingerprint)

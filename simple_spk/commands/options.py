@@ -24,8 +24,14 @@ def model_name(options: Namespace) -> str:
 
 
 def add_workers(parser: ArgumentParser) -> None:
-    """How many processes read audio."""
-    parser.add_argument("--workers", type=int, default=0, help="processes that read audio ahead")
+    """How many threads read audio."""
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="threads that read audio ahead (default: as many as there are cores)",
+    )
 
 
 def add_json(parser: ArgumentParser) -> None:
