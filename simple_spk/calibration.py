@@ -18,7 +18,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +50,8 @@ class Calibration:
 
     false_accept_thresholds: pairs of a false-accept rate and the ratio to accept from, measured on
         the non-targets of that list, rates falling.
+    quality_ranges: the least and the greatest value that each measure had on that list. A measure
+        beyond counts as if it were there: what lies outside, nothing was learnt about.
     """
 
     score_weight: float
@@ -60,6 +62,7 @@ class Calibration:
     trials: int
     targets: int
     false_accept_thresholds: tuple[tuple[float, float], ...] = ()
+    quality_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def needs_durations(self) -> bool:
@@ -77,7 +80,8 @@ class Calibration:
             )
         ratios = self.offset + self.score_weight * np.asarray(scores, dtype=np.float64)
         for name, weight in self.quality_weights.items():
-            ratios += weight * _measure(name, given[name], len(ratios))
+            low, high = self.quality_ranges.get(name, (-np.inf, np.inf))
+            ratios += weight * _measure(name, given[name], len(ratios)).clip(low, high)
         if not np.isfinite(ratios).all():
             raise ValueError("this calibration gives ratios that are not finite: train it again")
         return ratios
@@ -104,8 +108,12 @@ class Calibration:
 
     def plain(self) -> dict[str, Any]:
         """All of it as plain data, for JSON and YAML."""
-        pairs = [list(pair) for pair in self.false_accept_thresholds]
-        return {"calibration_version": VERSION, **asdict(self), "false_accept_thresholds": pairs}
+        return {
+            "calibration_version": VERSION,
+            **asdict(self),
+            "false_accept_thresholds": [list(pair) for pair in self.false_accept_thresholds],
+            "quality_ranges": {name: list(ends) for name, ends in self.quality_ranges.items()},
+        }
 
     @classmethod
     def from_plain(cls, content: object) -> "Calibration":
@@ -116,8 +124,9 @@ class Calibration:
         problem = _problem(content)
         if problem:
             raise ValueError(problem)
-        pairs = content["false_accept_thresholds"]
+        pairs, ranges = content["false_accept_thresholds"], content["quality_ranges"]
         content["false_accept_thresholds"] = tuple((float(r), float(t)) for r, t in pairs)
+        content["quality_ranges"] = {name: (float(a), float(b)) for name, (a, b) in ranges.items()}
         return cls(**content)
 
     def save(self, path: str | Path) -> None:
@@ -185,6 +194,10 @@ def train_calibration(
         trials=len(labels),
         targets=targets,
         false_accept_thresholds=_rate_thresholds((offset + slopes @ np.stack(columns))[~labels]),
+        quality_ranges={
+            name: (float(values.min()), float(values.max()))
+            for name, values in zip(list(named)[1:], columns[1:], strict=True)
+        },
     )
 
 
@@ -294,15 +307,18 @@ def _problem(content: dict[str, Any]) -> str | None:
     for name, kind in (("trained_on", str), ("trials", int), ("targets", int)):
         if type(content[name]) is not kind:
             return f"{name} is {content[name]!r}"
+    ranges = content["quality_ranges"]
+    if not isinstance(ranges, dict) or not set(ranges) <= set(quality):
+        return "quality_ranges is not a mapping of the quality measures"
+    for name, ends in ranges.items():
+        if not _is_pair(ends) or ends[0] > ends[1]:
+            return f"quality_ranges: {name} is {ends!r}, not from a number to a greater one"
     return _problem_of_pairs(content["false_accept_thresholds"])
 
 
 def _problem_of_pairs(pairs: Any) -> str | None:
     """What is wrong with the false-accept thresholds of a calibration file, if anything is."""
-    if not isinstance(pairs, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 and all(map(_is_finite_number, pair))
-        for pair in pairs
-    ):
+    if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         return "false_accept_thresholds is not a list of pairs of numbers"
     if not all(0.0 < rate < 1.0 for rate, _ in pairs):
         return "false_accept_thresholds has a rate that is not between 0 and 1"
@@ -310,6 +326,11 @@ def _problem_of_pairs(pairs: Any) -> str | None:
         if not (next_rate < rate and next_ratio >= ratio):
             return "false_accept_thresholds: rates must fall, and their thresholds not"
     return None
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether plain data is a list of two finite numbers."""
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_finite_number, value))
 
 
 def _is_finite_number(value: Any) -> bool:

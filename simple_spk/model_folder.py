@@ -117,6 +117,16 @@ def load_model(folder: str | Path) -> Model:
     return model
 
 
+def builtin_model() -> Path:
+    """The folder of the model that comes with this package."""
+    folder = Path(__file__).with_name("builtin_model")
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            "this copy of simple_spk comes without a model: name a model folder (--model)"
+        )
+    return folder
+
+
 def _stored(name: str, tensor: Tensor, half_precision: bool) -> Tensor:
     """A weight as the file has it; biases and statistics are few, and stay exact."""
     if not (half_precision and tensor.is_floating_point() and tensor.ndim > 1):

@@ -93,6 +93,19 @@ def test_what_lowers_scores_helps_to_judge_them() -> None:
     np.testing.assert_allclose(informed, ratios, rtol=0.2, atol=1.5)
 
 
+def test_a_measure_beyond_what_was_seen_counts_as_the_last_that_was() -> None:
+    """Nothing was learnt there: an hour is no hundred times better evidence than half a minute."""
+    ratios, is_target = true_ratios(2000, seed=11)
+    seconds = np.random.default_rng(0).uniform(1.0, 30.0, size=2000)
+    calibration = train_calibration(ratios - 3.0 / seconds, is_target, {"x": seconds})
+    assert calibration.quality_weights["x"] > 0.0
+    at = [
+        float(calibration.apply([1.0], {"x": np.array([x])})[0]) for x in (0.1, 1.0, 30.0, 3600.0)
+    ]
+    assert at[0] == pytest.approx(at[1], abs=0.01) and at[2] == pytest.approx(at[3], abs=0.01)
+    assert at[2] > at[1]
+
+
 def test_quality_measures_are_symmetric_and_as_defined() -> None:
     seconds, table = np.array([1.0, math.e, 4.0]), np.array([[3.0, 4.0], [0.0, 1.0], [8.0, 6.0]])
     enrol, test = np.array([0, 1, 2]), np.array([1, 1, 0])
@@ -173,6 +186,8 @@ def test_a_saved_calibration_is_the_same_to_the_bit(tmp_path: Path) -> None:
         ({"trials": "many"}, "trials is 'many'"),
         ({"trials": True}, "trials is True"),
         ({"surprise": 1}, "found the fields .*surprise"),
+        ({"quality_ranges": {"y": [0.0, 1.0]}}, "not a mapping of the quality measures"),
+        ({"quality_ranges": {"x": [1.0, 0.0]}}, r"x is \[1.0, 0.0\]"),
         ({"false_accept_thresholds": {"0.1": 1.0}}, "not a list of pairs"),
         ({"false_accept_thresholds": [[0.1, math.nan]]}, "not a list of pairs"),
         ({"false_accept_thresholds": [[1.0, 2.0]]}, "not between 0 and 1"),

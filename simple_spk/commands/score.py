@@ -3,7 +3,13 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.commands.options import REPLICATES, add_figures, add_scoring, add_trials
+from simple_spk.commands.options import (
+    REPLICATES,
+    add_figures,
+    add_scoring,
+    add_trials,
+    model_name,
+)
 from simple_spk.commands.report import plan_report, report
 from simple_spk.commands.scored_lists import plan_scoring, score_lists
 from simple_spk.embeddings_file import read_embeddings
@@ -49,7 +55,9 @@ def run(options: Namespace) -> None:
     embeddings = read_embeddings(options.embeddings)
     similarity, threshold = _similarity(options)
     seconds = None if options.manifest is None else read_durations(options.manifest)
-    report(score_lists(plan, embeddings, similarity, threshold, seconds, options), asked, options)
+    model = None if options.model is None else model_name(options)
+    results = score_lists(plan, embeddings, similarity, threshold, seconds, options, model)
+    report(results, asked, options)
 
 
 def _similarity(options: Namespace) -> tuple[Similarity, float | None]:
