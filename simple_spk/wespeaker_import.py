@@ -42,8 +42,9 @@ class Imported(NamedTuple):
 
 
 def import_wespeaker(path: str | Path, sample_rate: int = 16000) -> Imported:
-    """The model whose weights are in WeSpeaker's avg_model.pt; sizes follow from their shapes."""
+    """The model of WeSpeaker's avg_model.pt, or of a folder with it; shapes tell its sizes."""
     path = Path(path)
+    path = path / "avg_model.pt" if path.is_dir() else path
     found = read_tensors(path)
     weights = {n: t.float() if t.is_floating_point() else t for n, t in found.items()}
     dropped = sum(tensor.numel() for n, tensor in weights.items() if n.startswith(CLASSIFIER))

@@ -36,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--from",
         dest="origin",
         choices=("wespeaker",),
-        help="wespeaker: the source is avg_model.pt of a ResNet-34 of WeSpeaker",
+        help="wespeaker: the source is avg_model.pt of a ResNet-34 of WeSpeaker, or its folder",
     )
     parser.add_argument(
         "--calibration", type=Path, metavar="JSON", help="from simple-spk calibrate"
