@@ -256,7 +256,8 @@ def test_the_command_learns_what_the_function_learns(
     assert found == replace(expected, trained_on="scores.txt")
     printed = capsys.readouterr()
     assert printed.err == ""
-    table = dict(line.rsplit(maxsplit=2)[::2] for line in printed.out.splitlines()[3:])
+    table = dict(line.rsplit(maxsplit=2)[::2] for line in printed.out.splitlines()[3:-1])
+    assert "measured down to 0.1, extrapolated" in printed.out
     assert float(table["Cllr"]) == pytest.approx(
         log_likelihood_ratio_cost(expected.apply(scores), trials.is_target), abs=1e-4
     )
