@@ -20,6 +20,7 @@ from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_o
 
 from simple_spk.brain import SimPLEBrain, unwrap
 from simple_spk.distributed import leave_group
+from simple_spk.model import trained_model
 from simple_spk.model_folder import save_model
 from simple_spk.whole_file import whole_file
 from simple_spk.yaml_errors import explain_yaml_error
@@ -121,7 +122,8 @@ def write_model(folder: Path, brain: SimPLEBrain) -> None:
     """Write the model folder that simple-spk and Extractor take."""
     modules = {name: unwrap(module) for name, module in brain.modules.items()}
     try:
-        save_model(folder, modules.get("front_end"), modules["encoder"], modules["loss"])
+        model = trained_model(modules.get("front_end"), modules["encoder"], modules["loss"])
+        save_model(folder, model)
     except ValueError as error:  # an encoder of somebody's own: training was not in vain
         logger.warning("no model folder was written (the checkpoint has the weights): %s", error)
 

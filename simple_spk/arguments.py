@@ -2,8 +2,10 @@
 
 import functools
 import inspect
-from collections.abc import Mapping
-from typing import Any, TypeVar
+import math
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Class = TypeVar("Class", bound=type)
 
@@ -49,3 +51,31 @@ def _plain(value: Any) -> Any:
     if value is None:
         return None
     raise TypeError(f"{value!r} is not plain data and cannot be written to a model folder")
+
+
+def wrong_argument(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str | None:
+    """The first argument that is not plain data of the type that a function declares, or None.
+
+    >>> def make(width: int, name: str | None = None): pass
+    >>> wrong_argument(make, {"width": 3}), wrong_argument(make, {"width": True})
+    (None, 'width')
+    """
+    hints = get_type_hints(function)
+    for name, value in arguments.items():
+        if name not in hints or not _is_of_type(value, hints[name]):
+            return name
+    return None
+
+
+def _is_of_type(value: Any, hint: Any) -> bool:
+    """Whether plain data is of a declared type; True is no number, and no number is infinite."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_is_of_type(value, one) for one in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin in (list, tuple):  # of one type, as in tuple[int, ...]
+        return isinstance(value, list | tuple) and all(_is_of_type(v, inner[0]) for v in value)
+    if hint is float:
+        return type(value) is int or (type(value) is float and math.isfinite(value))
+    return type(value) is (origin or hint)

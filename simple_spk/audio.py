@@ -2,34 +2,60 @@
 
 soundfile reads wav, flac, ogg and mp3 and seeks without decoding the rest. What it does not know,
 such as m4a, is decoded whole by FFmpeg for every crop: right, but to be converted before training.
+Samples are in [-1, 1]; louder ones, which floats may hold, are kept as they are, never clipped.
 """
 
 import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from simple_spk.decoding import AudioError, BadRecordingError, decode, header_seconds
+from simple_spk.decoding import (
+    AudioError,
+    BadRecordingError,
+    check_rate,
+    check_samples,
+    decode,
+    decoded_blocks,
+    header_seconds,
+)
 
 # The names that recordings have; other formats are read, too, if they are named.
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
 UNKNOWN_FRAMES = 2**62
 LARGEST_WAV_BYTES = 0x7FFFFFFF
 UNKNOWN_FORMAT = 1  # libsndfile's error code
+BLOCK_SAMPLES = 2**20  # read at a time, in all channels together
+# Rates are converted as a fraction. All common ones have a smaller denominator (11,025 to 16,000 Hz
+# is 441/640); without a limit 11,127 Hz would need a filter of 700 MB. It errs by less than 1e-4.
+LARGEST_DENOMINATOR = 640
 
 
 def read_recording(path: str | Path, sample_rate: int = 16000) -> NDArray[np.float32]:
     """A whole recording (samples,), its channels averaged, at the rate asked for."""
+    return np.concatenate(list(recording_blocks(path, sample_rate)))
+
+
+def recording_blocks(path: str | Path, sample_rate: int = 16000) -> Iterator[NDArray[np.float32]]:
+    """A whole recording as blocks (samples,) that follow each other without a seam.
+
+    However long the recording is, only a block of it is held at a time.
+    """
     file = _open(path)
     if file is None:
-        return decode(path, sample_rate)
+        yield from decoded_blocks(path, sample_rate)
+        return
     with file:
-        return _read(file, path, 0, file.frames, sample_rate)
+        step = max(1, BLOCK_SAMPLES // file.channels)
+        starts = range(0, file.frames, step)
+        blocks = (_read(file, path, start, min(step, file.frames - start)) for start in starts)
+        yield from resampled(blocks, file.samplerate, sample_rate)
 
 
 def read_crop(
@@ -56,8 +82,10 @@ def read_crop(
         spare = file.frames - wanted
         if spare >= 0:
             start = int(position * (spare + 1))
-            return _read(file, path, start, wanted, sample_rate, speed)[:samples]
-        whole = _read(file, path, 0, file.frames, sample_rate, speed)
+            found = _read(file, path, start, wanted)
+            return _resample(found, round(file.samplerate * speed), sample_rate)[:samples]
+        found = _read(file, path, 0, file.frames)
+        whole = _resample(found, round(file.samplerate * speed), sample_rate)
     return _repeated(whole, samples, position)
 
 
@@ -86,38 +114,37 @@ def _open(path: str | Path) -> soundfile.SoundFile | None:
             pass
         reason = getattr(error, "error_string", error)
         raise BadRecordingError(path, "not audio", f"is not readable audio ({reason})") from error
-    fault = _fault(file)
-    if fault is not None:
+    try:
+        _check_header(path, file)
+    except BadRecordingError:
         file.close()
-        raise BadRecordingError(path, *fault)
+        raise
     return file
 
 
-def _fault(file: soundfile.SoundFile) -> tuple[str, str] | None:
-    """What an opened file's header says against it, as kind and details, or None."""
+def _check_header(path: str | Path, file: soundfile.SoundFile) -> None:
+    """Raise if an opened file's header speaks against it."""
+    check_rate(path, file.samplerate)
     if file.frames <= 0:
-        return "header only", "holds no samples"
+        raise BadRecordingError(path, "header only", "holds no samples")
     if file.frames > UNKNOWN_FRAMES:
-        return "without length", "does not say how long it is (was it written to a pipe?)"
+        details = "does not say how long it is (was it written to a pipe?)"
+        raise BadRecordingError(path, "without length", details)
     # libsndfile silently shortens a wav to what is there; its notes say so. Programs that write to
     # a pipe cannot know the length and promise the largest possible one: those files are whole.
     cut = re.search(r"^data : (\d+) \(should be (\d+)\)", file.extra_info, re.MULTILINE)
     if cut is not None and int(cut[2]) < int(cut[1]) < LARGEST_WAV_BYTES:
-        return "truncated", f"promises {cut[1]} bytes of audio but holds {cut[2]}"
-    return None
+        details = f"promises {cut[1]} bytes of audio but holds {cut[2]}"
+        raise BadRecordingError(path, "truncated", details)
 
 
 def _read(
-    file: soundfile.SoundFile,
-    path: str | Path,
-    start: int,
-    count: int,
-    sample_rate: int,
-    speed: float = 1.0,
+    file: soundfile.SoundFile, path: str | Path, start: int, count: int
 ) -> NDArray[np.float32]:
-    """The mean of all channels of ``count`` frames from ``start`` on, resampled if need be."""
+    """The mean of all channels of ``count`` frames from ``start`` on."""
     try:
-        file.seek(start)
+        if file.tell() != start:
+            file.seek(start)
         channels = file.read(count, dtype="float32", always_2d=True)
     # ValueError, MemoryError: a damaged header promises fewer than no samples, or billions.
     except (soundfile.LibsndfileError, RuntimeError, ValueError, MemoryError) as error:
@@ -126,33 +153,68 @@ def _read(
     if len(channels) < count:
         details = f"promises {file.frames} samples but ends after {start + len(channels)}"
         raise BadRecordingError(path, "truncated", details)
-    waveform = channels[:, 0] if channels.shape[1] == 1 else channels.mean(axis=1)
-    if not np.isfinite(waveform).all():
-        raise BadRecordingError(path, "damaged", "holds samples that are not numbers")
-    return _resample(waveform, round(file.samplerate * speed), sample_rate)
+    with np.errstate(over="ignore", invalid="ignore"):  # which the check finds
+        waveform = channels[:, 0] if channels.shape[1] == 1 else channels.mean(axis=1)
+    check_samples(path, waveform)
+    return np.ascontiguousarray(waveform)
+
+
+def resampled(
+    blocks: Iterable[NDArray[np.float32]], found_rate: int, wanted_rate: int
+) -> Iterator[NDArray[np.float32]]:
+    """The blocks (samples,) of one waveform at another rate, as if it were converted in one."""
+    if found_rate == wanted_rate:
+        yield from blocks
+        return
+    resampler = _resampler(found_rate, wanted_rate)
+    unit, made_of_unit, context = resampler.unit, resampler.made_of_unit, resampler.context
+    held, done = np.empty(0, np.float32), 0  # samples not done with, and how many are context only
+    remaining = iter(blocks)
+    block = next(remaining, None)
+    while block is not None:
+        following = next(remaining, None)
+        held = np.concatenate([held, block]) if len(held) else block
+        if following is None:
+            yield resampler(held)[done // unit * made_of_unit :]
+        elif (end := (len(held) - context) // unit * unit) > done:
+            made = resampler(held[: end + context])
+            yield made[done // unit * made_of_unit : end // unit * made_of_unit]
+            cut = max(0, end - context)
+            held, done = held[cut:], end - cut
+        block = following
 
 
 def _resample(
     waveform: NDArray[np.float32], found_rate: int, wanted_rate: int
 ) -> NDArray[np.float32]:
     """A waveform (samples,) at another rate."""
-    waveform = np.ascontiguousarray(waveform)
-    if found_rate == wanted_rate:
-        return waveform
-    return _resampler(found_rate, wanted_rate)(waveform)
+    return next(resampled([waveform], found_rate, wanted_rate))
+
+
+class _Resampler:
+    """Converts waveforms (samples,): each ``unit`` of samples becomes ``made_of_unit``.
+
+    What comes out depends on no more than ``context`` samples, some units, to either side.
+    """
+
+    def __init__(self, ratio: Fraction) -> None:
+        # Imported here, so that whoever only inspects recordings starts at once.
+        import torch
+        from torchaudio.transforms import Resample
+
+        self.unit, self.made_of_unit = ratio.numerator, ratio.denominator
+        self._from_numpy = torch.from_numpy
+        self._resample = Resample(self.unit, self.made_of_unit, dtype=torch.float32)
+        self.context = -(-self._resample.width // self.unit) * self.unit
+
+    def __call__(self, waveform: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self._resample(self._from_numpy(waveform)).numpy()
 
 
 @functools.cache  # its filter takes longer to make than a crop to resample
-def _resampler(
-    found_rate: int, wanted_rate: int
-) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-    """Converts waveforms (samples,) from one rate to another."""
-    # Imported here, so that whoever only inspects recordings starts at once.
-    import torch
-    from torchaudio.transforms import Resample
-
-    resample = Resample(found_rate, wanted_rate, dtype=torch.float32)
-    return lambda waveform: resample(torch.from_numpy(waveform)).numpy()
+def _resampler(found_rate: int, wanted_rate: int) -> _Resampler:
+    """The converter from one rate to another."""
+    return _Resampler(Fraction(found_rate, wanted_rate).limit_denominator(LARGEST_DENOMINATOR))
 
 
 def _crop(waveform: NDArray[np.float32], samples: int, position: float) -> NDArray[np.float32]:

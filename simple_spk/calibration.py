@@ -8,32 +8,51 @@ trained on one list and applied to others. Decisions are then a matter of arithm
 Both classes together weigh as the target prior says, whatever their numbers of trials. That prior
 says where the ratios shall be best: at the decisions of an application where so many trials are of
 targets. The default 0.01 is that of the usual minDCF; 0.5 minimises Cllr.
+
+Who would rather bound false accepts asks for the threshold of a rate: measured on the list as far
+as its non-targets reach, and beyond them extrapolated from how calibrated ratios behave.
 """
 
+import itertools
 import json
 import math
+import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from simple_spk.whole_file import whole_file
 
-VERSION = 1
+VERSION = 2
+# False-accept rates whose thresholds are learnt, as far as ten false accepts or more are expected.
+RATES = (0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
+FEWEST_FALSE_ACCEPTS = 10
 RIDGE = 1e-9  # on weights of standardised features: bounds them where the classes are separable
 DURATION = "log_duration"  # what the quality measures of durations are called after
 
 Quality = Mapping[str, NDArray[np.floating]]  # measures (n,) of the n trials, by name
 
 
+class RateThreshold(NamedTuple):
+    """The ratio to accept from at a false-accept rate; extrapolated if no list was long enough."""
+
+    log_likelihood_ratio: float
+    extrapolated: bool
+
+
 @dataclass(frozen=True)
 class Calibration:
-    """Weights of a score and of quality measures, and what they were trained on."""
+    """Weights of a score and of quality measures, and what they were trained on.
+
+    false_accept_thresholds: pairs of a false-accept rate and the ratio to accept from, measured on
+        the non-targets of that list, rates falling.
+    quality_ranges: the least and the greatest value that each measure had on that list. A measure
+        beyond counts as if it were there: what lies outside, nothing was learnt about.
+    """
 
     score_weight: float
     offset: float
@@ -42,6 +61,8 @@ class Calibration:
     trained_on: str
     trials: int
     targets: int
+    false_accept_thresholds: tuple[tuple[float, float], ...] = ()
+    quality_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def needs_durations(self) -> bool:
@@ -59,13 +80,58 @@ class Calibration:
             )
         ratios = self.offset + self.score_weight * np.asarray(scores, dtype=np.float64)
         for name, weight in self.quality_weights.items():
-            ratios += weight * _measure(name, given[name], len(ratios))
+            low, high = self.quality_ranges.get(name, (-np.inf, np.inf))
+            ratios += weight * _measure(name, given[name], len(ratios)).clip(low, high)
+        if not np.isfinite(ratios).all():
+            raise ValueError("this calibration gives ratios that are not finite: train it again")
         return ratios
+
+    def threshold_at(self, false_accept_rate: float) -> RateThreshold:
+        """The ratio from which acceptance is wrong for at most that share of non-targets.
+
+        Between measured rates it is interpolated over their logarithms. Below the last one, the
+        share of non-targets whose calibrated ratio is t or more is at most exp(-t), and it falls
+        at least as fast from the last measured point on: the stricter of the two.
+        """
+        if not 0.0 < false_accept_rate < 1.0:
+            raise ValueError(
+                f"a false-accept rate lies strictly between 0 and 1, not {false_accept_rate}"
+            )
+        wanted = -math.log(false_accept_rate)
+        if not self.false_accept_thresholds:
+            return RateThreshold(wanted, True)
+        last_rate, last_ratio = self.false_accept_thresholds[-1]
+        if false_accept_rate < last_rate:
+            return RateThreshold(max(wanted, last_ratio + wanted + math.log(last_rate)), True)
+        rates, ratios = np.array(self.false_accept_thresholds).T
+        return RateThreshold(float(np.interp(wanted, -np.log(rates), ratios)), False)
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as plain data, for JSON and YAML."""
+        return {
+            "calibration_version": VERSION,
+            **asdict(self),
+            "false_accept_thresholds": [list(pair) for pair in self.false_accept_thresholds],
+            "quality_ranges": {name: list(ends) for name, ends in self.quality_ranges.items()},
+        }
+
+    @classmethod
+    def from_plain(cls, content: object) -> "Calibration":
+        """The calibration that plain data of ``plain`` describe; anything else is a ValueError."""
+        if not isinstance(content, dict) or content.get("calibration_version") != VERSION:
+            raise ValueError(f"no calibration of version {VERSION}")
+        content = {name: value for name, value in content.items() if name != "calibration_version"}
+        problem = _problem(content)
+        if problem:
+            raise ValueError(problem)
+        pairs, ranges = content["false_accept_thresholds"], content["quality_ranges"]
+        content["false_accept_thresholds"] = tuple((float(r), float(t)) for r, t in pairs)
+        content["quality_ranges"] = {name: (float(a), float(b)) for name, (a, b) in ranges.items()}
+        return cls(**content)
 
     def save(self, path: str | Path) -> None:
         """Write a JSON file; it appears under its name only once it is complete."""
-        content = {"calibration_version": VERSION} | asdict(self)
-        text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(self.plain(), indent=2, allow_nan=False, ensure_ascii=False)
         with whole_file(path) as partial:
             partial.write_text(text + "\n", encoding="utf-8")
 
@@ -79,15 +145,10 @@ class Calibration:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{path} is not JSON ({error}); expected {_ORIGIN}") from error
-        if not isinstance(content, dict) or content.get("calibration_version") != VERSION:
-            raise ValueError(
-                f"{path} is no calibration of version {VERSION}; expected {_ORIGIN} of this version"
-            )
-        del content["calibration_version"]
-        problem = _problem(content)
-        if problem:
-            raise ValueError(f"{path}: {problem}; expected {_ORIGIN}: train it again")
-        return cls(**content)
+        try:
+            return cls.from_plain(content)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; expected {_ORIGIN}: train it again") from error
 
 
 _ORIGIN = "a file of simple-spk calibrate"
@@ -123,14 +184,20 @@ def train_calibration(
     masses = np.where(labels, target_prior / targets, (1 - target_prior) / (len(labels) - targets))
     weights = _minimum(features, labels, masses, math.log(target_prior / (1 - target_prior)))
     slopes = weights[:-1] / deviations
+    offset = float(weights[-1] - slopes @ means)
     return Calibration(
         score_weight=float(slopes[0]),
-        offset=float(weights[-1] - slopes @ means),
+        offset=offset,
         quality_weights=dict(zip(list(named)[1:], slopes[1:].tolist(), strict=True)),
         target_prior=target_prior,
         trained_on=trained_on,
         trials=len(labels),
         targets=targets,
+        false_accept_thresholds=_rate_thresholds((offset + slopes @ np.stack(columns))[~labels]),
+        quality_ranges={
+            name: (float(values.min()), float(values.max()))
+            for name, values in zip(list(named)[1:], columns[1:], strict=True)
+        },
     )
 
 
@@ -164,6 +231,18 @@ def quality_measures(
     return found
 
 
+def _rate_thresholds(nontarget_ratios: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
+    """The false-accept rates that ratios (n,) of non-targets can tell, and from where to accept."""
+    falling = np.sort(nontarget_ratios)[::-1]
+    found = []
+    for rate in RATES:
+        accepted = int(rate * len(falling))
+        if accepted >= FEWEST_FALSE_ACCEPTS:
+            # Just above the first one that must not be accepted: right with any number of ties.
+            found.append((rate, float(np.nextafter(falling[accepted], np.inf))))
+    return tuple(found)
+
+
 def _minimum(
     features: NDArray[np.float64],
     labels: NDArray[np.bool_],
@@ -171,6 +250,10 @@ def _minimum(
     prior_log_odds: float,
 ) -> NDArray[np.float64]:
     """The weights (k,) of features (k, n), the last of which is 1, with the least cross-entropy."""
+    # Imported here: who applies a calibration does not wait for it.
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
     signs = np.where(labels, 1.0, -1.0)
     ridge = np.append(np.full(len(features) - 1, RIDGE), 0.0)
 
@@ -217,15 +300,41 @@ def _problem(content: dict[str, Any]) -> str | None:
         return "quality_weights is not a mapping"
     numbers = {name: content[name] for name in ("score_weight", "offset", "target_prior")} | quality
     for name, value in numbers.items():
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        if not isinstance(name, str) or not _is_finite_number(value):
             return f"{name} is {value!r} and not a finite number"
     if not 0.0 < content["target_prior"] < 1.0:
         return f"target_prior is {content['target_prior']} and not between 0 and 1"
     for name, kind in (("trained_on", str), ("trials", int), ("targets", int)):
-        if not isinstance(content[name], kind):
+        if type(content[name]) is not kind:
             return f"{name} is {content[name]!r}"
+    ranges = content["quality_ranges"]
+    if not isinstance(ranges, dict) or not set(ranges) <= set(quality):
+        return "quality_ranges is not a mapping of the quality measures"
+    for name, ends in ranges.items():
+        if not _is_pair(ends) or ends[0] > ends[1]:
+            return f"quality_ranges: {name} is {ends!r}, not from a number to a greater one"
+    return _problem_of_pairs(content["false_accept_thresholds"])
+
+
+def _problem_of_pairs(pairs: Any) -> str | None:
+    """What is wrong with the false-accept thresholds of a calibration file, if anything is."""
+    if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
+        return "false_accept_thresholds is not a list of pairs of numbers"
+    if not all(0.0 < rate < 1.0 for rate, _ in pairs):
+        return "false_accept_thresholds has a rate that is not between 0 and 1"
+    for (rate, ratio), (next_rate, next_ratio) in itertools.pairwise(pairs):
+        if not (next_rate < rate and next_ratio >= ratio):
+            return "false_accept_thresholds: rates must fall, and their thresholds not"
     return None
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether plain data is a list of two finite numbers."""
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_finite_number, value))
+
+
+def _is_finite_number(value: Any) -> bool:
+    """Whether plain data is a number that a float can hold; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # false of NaN, and right for integers of any size

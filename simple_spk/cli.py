@@ -11,12 +11,15 @@ BROKEN_PIPE, INTERRUPTED = 141, 130  # exit codes as shells give them
 COMMANDS = {
     "prepare": "from the archives of a corpus to what training reads",
     "doctor": "is the installation sound, the data complete, and what will training need?",
-    "embed": "embeddings of audio files or folders, as one file",
     "verify": "do two recordings have one speaker?",
+    "enroll": "remember a voice by name",
+    "identify": "whose voice is it, of those enrolled? perhaps nobody's",
+    "embed": "embeddings of audio files, folders or lists, as one file",
     "evaluate": "scores and error rates of trial lists, straight from audio files",
     "score": "scores and error rates of trial lists, from embeddings",
     "metrics": "error rates of scores that any toolkit wrote, with intervals",
     "compare": "is one system better than another? difference, interval, p-value",
+    "export": "a trained model as a folder: ours, ONNX, SpeechBrain's; or from WeSpeaker",
     "calibrate": "learn to turn scores into log likelihood ratios",
 }
 

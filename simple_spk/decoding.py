@@ -7,7 +7,8 @@ of a conversion torch. The samples that an AAC encoder puts before the first (pr
 as the container says; the filling of the last frame is kept, as the program ffmpeg does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import av
@@ -21,6 +22,9 @@ _OPTIONS = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
 # others are less exact; containers that are not named here can only guess their length.
 _TOLERANCE_SECONDS = {"mov": 0.001, "matroska": 0.1, "asf": 0.1}
 _HEAD_BYTES = 4096
+_BLOCK_SAMPLES = 2**20  # decoded at a time, in all channels together
+_RATES = (2000, 768000)  # in hertz: what recordings have; a damaged header may say anything
+_LARGEST_SAMPLE = 2.0**31  # integers of 32 bits that were written as floats: nothing is louder
 
 
 class AudioError(ValueError):
@@ -39,32 +43,53 @@ class BadRecordingError(AudioError):
         return f"{self.args[0]} {self.details}: fetch or convert it again, or remove it"
 
 
+def check_rate(path: str | Path, sample_rate: int) -> None:
+    """Raise unless a header's sample rate can be that of a recording."""
+    lowest, highest = _RATES
+    if not lowest <= sample_rate <= highest:
+        details = f"says {sample_rate} samples a second, not {lowest} to {highest}"
+        raise BadRecordingError(path, "damaged", details)
+
+
+def check_samples(path: str | Path, waveform: NDArray[np.float32]) -> None:
+    """Raise unless samples (samples,) are numbers that a sound can have."""
+    if not len(waveform):
+        return
+    peak = max(-waveform.min(), waveform.max())
+    if not np.isfinite([waveform.min(), waveform.max()]).all():
+        raise BadRecordingError(path, "damaged", "holds samples that are not numbers")
+    if peak > _LARGEST_SAMPLE:
+        raise BadRecordingError(path, "damaged", f"holds samples as large as {peak:.3g}, not 1")
+
+
 def decode(path: str | Path, sample_rate: int = 16000) -> NDArray[np.float32]:
     """A whole recording (samples,), its channels averaged, at the rate asked for.
 
     Raises BadRecordingError for a file that is not a whole recording, OSError for one out of reach.
     """
+    return np.concatenate(list(decoded_blocks(path, sample_rate)))
+
+
+def decoded_blocks(path: str | Path, sample_rate: int = 16000) -> Iterator[NDArray[np.float32]]:
+    """What ``decode`` gives as blocks (samples,) that follow each other without a seam.
+
+    That a file is truncated shows at its end: raised after the last block.
+    """
+    made = 0
     with _open(path) as container:
         stream = container.streams.audio[0]
-        frames = list(_frames(path, container, stream))
-        promised_seconds, tolerance_seconds = _promise(container, stream)
-    if not frames:
-        raise BadRecordingError(path, "header only", "holds no samples")
-    found_rate = frames[0].sample_rate
-    channels = np.concatenate([frame.to_ndarray() for frame in frames], axis=1)
-    waveform = channels[0] if len(channels) == 1 else channels.mean(axis=0)
-    seconds = len(waveform) / found_rate
-    if promised_seconds is not None and seconds < promised_seconds - tolerance_seconds:
-        details = f"promises {promised_seconds:.3f} s but holds {seconds:.3f} s"
-        raise BadRecordingError(path, "truncated", details)
-    if not np.isfinite(waveform).all():
-        raise BadRecordingError(path, "damaged", "holds samples that are not numbers")
-    if found_rate != sample_rate:
-        waveform = _resample(waveform, found_rate, sample_rate)
-    if not len(waveform):
-        details = f"holds {seconds:.6f} s, less than a sample at {sample_rate} Hz"
+        frames = _frames(path, container, stream)
+        first = next(frames, None)
+        if first is None:
+            raise BadRecordingError(path, "header only", "holds no samples")
+        check_rate(path, first.sample_rate)
+        waveforms = _averaged(path, chain([first], frames), *_promise(container, stream))
+        for block in _resampled(waveforms, first.sample_rate, sample_rate):
+            made += len(block)
+            yield block
+    if not made:
+        details = f"holds less than a sample at {sample_rate} Hz"
         raise BadRecordingError(path, "too short", details)
-    return waveform
 
 
 def header_seconds(path: str | Path) -> float:
@@ -73,7 +98,7 @@ def header_seconds(path: str | Path) -> float:
         promised_seconds, _ = _promise(container, container.streams.audio[0])
         if promised_seconds is not None:
             return promised_seconds
-    return len(decode(path)) / 16000
+    return sum(map(len, decoded_blocks(path))) / 16000
 
 
 def _open(path: str | Path) -> av.container.InputContainer:
@@ -141,10 +166,55 @@ def _promise(
     return None, 0.0
 
 
-def _resample(waveform: NDArray[np.float32], found: int, wanted: int) -> NDArray[np.float32]:
-    """A waveform (samples,) at another rate; its duration stays."""
-    frame = av.AudioFrame.from_ndarray(waveform[np.newaxis], format="fltp", layout="mono")
-    frame.sample_rate = found
+def _averaged(
+    path: str | Path,
+    frames: Iterable[av.AudioFrame],
+    promised_seconds: float | None,
+    tolerance_seconds: float,
+) -> Iterator[NDArray[np.float32]]:
+    """The mean of all channels of planar frames, many frames to a block (samples,).
+
+    Raises BadRecordingError at the end if there were fewer than promised.
+    """
+    held: list[NDArray[np.float32]] = []
+    samples, seconds = 0, 0.0
+    for frame in frames:
+        held.append(frame.to_ndarray())
+        samples += held[-1].size
+        seconds += frame.samples / frame.sample_rate
+        if samples >= _BLOCK_SAMPLES:
+            yield _mean_of_channels(path, held)
+            held, samples = [], 0
+    if promised_seconds is not None and seconds < promised_seconds - tolerance_seconds:
+        details = f"promises {promised_seconds:.3f} s but holds {seconds:.3f} s"
+        raise BadRecordingError(path, "truncated", details)
+    if held:
+        yield _mean_of_channels(path, held)
+
+
+def _mean_of_channels(
+    path: str | Path, parts: Sequence[NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    """One waveform (samples,) of parts (channels, samples) that follow each other."""
+    channels = np.concatenate(parts, axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):  # which the check finds
+        waveform = channels[0] if len(channels) == 1 else channels.mean(axis=0)
+    check_samples(path, waveform)
+    return waveform
+
+
+def _resampled(
+    waveforms: Iterable[NDArray[np.float32]], found: int, wanted: int
+) -> Iterator[NDArray[np.float32]]:
+    """The blocks (samples,) of one waveform at another rate; its duration stays."""
+    if found == wanted:
+        yield from waveforms
+        return
     resampler = av.AudioResampler(format="fltp", layout="mono", rate=wanted)
-    frames = [*resampler.resample(frame), *resampler.resample(None)]
-    return np.concatenate([np.empty(0, np.float32), *(part.to_ndarray()[0] for part in frames)])
+    for waveform in chain(waveforms, [None]):
+        frame = None  # asks for what the resampler still holds
+        if waveform is not None:
+            frame = av.AudioFrame.from_ndarray(waveform[np.newaxis], format="fltp", layout="mono")
+            frame.sample_rate = found
+        for part in resampler.resample(frame):
+            yield part.to_ndarray()[0]

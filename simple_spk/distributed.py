@@ -21,6 +21,12 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def join_group() -> None:
+    """Meet the other processes that torchrun started with this one, if it did."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        dist.init_process_group("gloo")  # plain data pass between processors, never tensors
+
+
 def gather_in_rank_order(rows: Tensor) -> Tensor:
     """The rows (n, ...) of all processes, (world_size * n, ...), without gradient."""
     if world_size() == 1:
@@ -55,7 +61,7 @@ def copy_from_first_rank(tensors: Iterable[Tensor]) -> None:
             dist.broadcast(tensor.detach(), src=0)
 
 
-def leave_group() -> None:
+def leave_group(exit_code: int = 0) -> None:
     """End this process, its work done, as soon as all others have come as far.
 
     Left to Python's own ending, a thread of the communication library may ask for the interpreter
@@ -68,7 +74,7 @@ def leave_group() -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(exit_code)
 
 
 def require_equal_on_all_ranks(tensors: Mapping[str, Tensor]) -> None:

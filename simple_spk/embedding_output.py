@@ -14,6 +14,8 @@ class EmbeddingOutput(nn.Module):
     """A linear layer whose output is the embedding (cartesian: the paper's text) or the embedding's
     direction, its length being a softplus output of its own (polar: the authors' face code).
 
+    hidden_dim: size of a layer with ReLU before it; None, as everywhere in the paper, for none.
+
     The other arguments are ours, for a reliable start; at their defaults they change nothing.
         centred: BatchNorm without scale and shift on the linear output, so that directions differ
             from the first step on.
@@ -34,6 +36,7 @@ class EmbeddingOutput(nn.Module):
         initial_length: float | None = None,
         hold_steps: int = 0,
         minimum_length: float = 0.0,
+        hidden_dim: int | None = None,
     ) -> None:
         super().__init__()
         if form not in get_args(OutputForm):
@@ -52,6 +55,10 @@ class EmbeddingOutput(nn.Module):
         self.initial_length = initial_length
         self.hold_steps = hold_steps
         self.minimum_length = minimum_length
+        self.hidden: nn.Module = nn.Identity()
+        if hidden_dim is not None:
+            self.hidden = nn.Sequential(nn.Linear(input_dim, hidden_dim), nn.ReLU())
+            input_dim = hidden_dim
         self.linear = nn.Linear(input_dim, embedding_dim)
         self.centring = nn.BatchNorm1d(embedding_dim, affine=False) if centred else nn.Identity()
         self.register_buffer("length_is_held", torch.tensor(hold_steps > 0))
@@ -66,6 +73,7 @@ class EmbeddingOutput(nn.Module):
 
     def forward(self, statistics: Tensor) -> Tensor:
         """Embeddings (n, embedding_dim) of pooled statistics (n, input_dim)."""
+        statistics = self.hidden(statistics)
         vectors = self.centring(self.linear(statistics))
         if self.initial_length is None:
             return vectors

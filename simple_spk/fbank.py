@@ -5,6 +5,7 @@ not know of padding.
 """
 
 import math
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from simple_spk.arguments import remember_arguments
 
 INT16_SCALE = 32768.0  # Kaldi's samples are 16-bit integers, ours lie in [-1, 1]
 PRE_EMPHASIS = 0.97
+Window = Literal["povey", "hamming"]
 # Frames computed at a time: on a processor, what its cache holds, which is three times faster.
 BLOCK_FRAMES = {"cpu": 800, "cuda": 2**15}
 
@@ -25,6 +27,7 @@ class Fbank(nn.Module):
     With ``dither=0`` and ``mean_normalisation=False`` the values equal Kaldi's. Dither (in units of
     16-bit samples) is added as noise while training; at test time its expected energy is added
     instead, so that digital silence looks the same in both and results do not depend on chance.
+    The window is Kaldi's own, Povey's, or the Hamming window that WeSpeaker chooses.
     """
 
     window: Tensor
@@ -40,8 +43,11 @@ class Fbank(nn.Module):
         lowest_hertz: float = 20.0,
         dither: float = 1.0,
         mean_normalisation: bool = True,
+        window: Window = "povey",
     ) -> None:
         super().__init__()
+        if window not in get_args(Window):
+            raise ValueError(f"the window must be one of {get_args(Window)}, not {window!r}")
         self.sample_rate = sample_rate
         self.num_mels = num_mels
         self.frame_samples = int(sample_rate * frame_milliseconds / 1000)
@@ -49,10 +55,14 @@ class Fbank(nn.Module):
         self.dither = dither
         self.mean_normalisation = mean_normalisation
         self.transform_samples = 2 ** math.ceil(math.log2(self.frame_samples))
-        # Povey's window, which brings samples to Kaldi's scale on the way
-        hann = torch.hann_window(self.frame_samples, periodic=False, dtype=torch.float64)
+        self.ends_at_zero = window == "povey"
+        if window == "povey":
+            weights = torch.hann_window(self.frame_samples, False, dtype=torch.float64).pow(0.85)
+        else:
+            weights = torch.hamming_window(self.frame_samples, False, dtype=torch.float64)
         mel = _mel_matrix(sample_rate, self.transform_samples // 2, num_mels, lowest_hertz)
-        self.register_buffer("window", hann.pow(0.85) * INT16_SCALE, persistent=False)
+        # brings samples to Kaldi's scale on the way
+        self.register_buffer("window", weights * INT16_SCALE, persistent=False)
         self.register_buffer("mel", mel.float(), persistent=False)
         # White noise is a sum of impulses of random height, whose expected energies add up.
         impulses = torch.eye(self.frame_samples) * (dither / INT16_SCALE)
@@ -61,7 +71,7 @@ class Fbank(nn.Module):
 
     def num_frames(self, samples: Tensor) -> Tensor:
         """How many whole frames fit into recordings of so many samples."""
-        frames = 1 + (samples - self.frame_samples).div(self.shift_samples, rounding_mode="floor")
+        frames = 1 + (samples - self.frame_samples) // self.shift_samples
         return frames.clamp(min=0)
 
     def forward(
@@ -91,6 +101,12 @@ class Fbank(nn.Module):
         block = BLOCK_FRAMES.get(waveforms.device.type, 2**15)
         rows = max(1, block * self.shift_samples // waveforms.shape[-1])
         energies = torch.cat([self._energies(part) for part in waveforms.split(rows)])
+        return self.normalised_logarithms(energies, lengths)
+
+    def normalised_logarithms(
+        self, energies: Tensor, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """What ``forward`` returns, from mel energies (n, frames, num_mels)."""
         if not self.training:
             energies = energies + self.dither_energies
         features = energies.clamp(min=torch.finfo(torch.float32).eps).log()
@@ -109,16 +125,23 @@ class Fbank(nn.Module):
 
     def _energies(self, waveforms: Tensor) -> Tensor:
         """Mel energies (n, frames, num_mels) of waveforms (n, samples), as exact as their type."""
+        spectrum = self.spectrum(waveforms)
+        powers = spectrum[..., 0].square() + spectrum[..., 1].square()
+        return powers[..., :-1].float() @ self.mel  # no mel filter reaches the Nyquist bin
+
+    def spectrum(self, waveforms: Tensor) -> Tensor:
+        """Spectra (n, frames, bins, 2), real and imaginary, of the frames of waveforms."""
         # Kaldi takes the mean out of each frame, then emphasises. Emphasis comes first here, once
-        # for all frames; a mean is scaled by it. What precedes a frame's first sample does not
-        # matter, as the window is zero there.
-        means = waveforms.unfold(-1, self.frame_samples, self.shift_samples).mean(-1, keepdim=True)
+        # for all frames; a mean is scaled by it.
+        plain = waveforms.unfold(-1, self.frame_samples, self.shift_samples)
+        means = plain.mean(-1, keepdim=True)
         emphasised = waveforms - PRE_EMPHASIS * functional.pad(waveforms, (1, 0))[..., :-1]
         frames = emphasised.unfold(-1, self.frame_samples, self.shift_samples)
         frames = (frames - (1.0 - PRE_EMPHASIS) * means) * self.window.to(waveforms.dtype)
-        spectrum = torch.view_as_real(torch.fft.rfft(frames, n=self.transform_samples))
-        powers = spectrum[..., 0].square() + spectrum[..., 1].square()
-        return powers[..., :-1].float() @ self.mel  # no mel filter reaches the Nyquist bin
+        if not self.ends_at_zero:  # what precedes a frame's first sample matters: for Kaldi, itself
+            first = (1.0 - PRE_EMPHASIS) * (plain[..., 0] - means[..., 0])
+            frames[..., 0] = first * self.window[0].to(waveforms.dtype)
+        return torch.view_as_real(torch.fft.rfft(frames, n=self.transform_samples))
 
 
 def _mel_matrix(sample_rate: int, bins: int, num_mels: int, lowest_hertz: float) -> Tensor:

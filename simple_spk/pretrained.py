@@ -7,6 +7,7 @@ from torch import nn
 
 from simple_spk.embedding_output import EmbeddingOutput
 from simple_spk.fbank import Fbank
+from simple_spk.hub import resolve
 from simple_spk.model_folder import load_model
 from simple_spk.similarity import Similarity
 
@@ -25,14 +26,14 @@ class Pretrained(NamedTuple):
 
 
 def load_pretrained(folder: str | Path | None) -> Pretrained:
-    """The model of a folder (RUN/model), ready to be trained further with SimPLE.
+    """The model of a folder (RUN/model) or of the Hub, ready to be trained further with SimPLE.
 
     Lengths keep their meaning: those that were free stay free from the first step on, instead of
     being held once more, and those that were held to the end stay held.
     """
     if folder is None:
         raise ValueError("no model to start from: name its folder (--pretrained=RUN/model)")
-    model = load_model(folder)
+    model = load_model(resolve(folder))
     if model.threshold is None:
         raise ValueError(
             f"{folder}: the model has no threshold, so SimPLE did not train it and its bias is "

@@ -94,7 +94,7 @@ class ValidFrames:
         if self.lengths is None:
             return maps
         if stride != 1 or self.mask is None:
-            self.lengths = (self.lengths + stride - 1).div(stride, rounding_mode="floor")
+            self.lengths = (self.lengths + stride - 1) // stride
             positions = torch.arange(maps.shape[-1], device=maps.device)
             self.mask = (positions < self.lengths[:, None])[:, None, None]
         return maps * self.mask

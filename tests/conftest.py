@@ -12,6 +12,7 @@ from torch import nn
 
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
+from simple_spk.model import trained_model
 from simple_spk.model_folder import save_model
 from simple_spk.resnet import ResNet
 
@@ -53,6 +54,21 @@ def recordings(audio_folder: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
+def spoken(
+    noisy_tone: Callable[..., NDArray[np.float32]], tmp_path_factory: pytest.TempPathFactory
+) -> list[Path]:
+    """Six recordings that are long enough to decide on: a0, a1 (one voice), b0, b1, c0, c1."""
+    folder = tmp_path_factory.mktemp("spoken")
+    paths = []
+    for number, (name, hertz) in enumerate((("a", 90.0), ("b", 170.0), ("c", 260.0))):
+        for take in range(2):
+            waveform = noisy_tone(1.6 + 0.3 * take, hertz + take, 2 * number + take)
+            paths.append(folder / f"{name}{take}.wav")
+            soundfile.write(paths[-1], waveform, SAMPLE_RATE)
+    return paths
+
+
+@pytest.fixture(scope="session")
 def stir() -> Callable[[nn.Module], nn.Module]:
     """Gives a module's BatchNorms values unlike their initial ones, as training would.
 
@@ -84,5 +100,5 @@ def tiny_model(stir: Callable[[nn.Module], nn.Module]) -> tuple[Fbank, ResNet, S
 @pytest.fixture
 def model_folder(tiny_model: tuple[Fbank, ResNet, SimPLELoss], tmp_path: Path) -> Path:
     """The folder of ``tiny_model``."""
-    save_model(tmp_path / "model", *tiny_model)
+    save_model(tmp_path / "model", trained_model(*tiny_model))
     return tmp_path / "model"

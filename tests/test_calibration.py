@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from simple_spk.calibration import Calibration, quality_measures, train_calibration
+from simple_spk.calibration import RATES, Calibration, quality_measures, train_calibration
 from simple_spk.commands import calibrate
 from simple_spk.embeddings_file import write_embeddings
 from simple_spk.manifest import write_manifest
@@ -93,6 +93,18 @@ def test_what_lowers_scores_helps_to_judge_them() -> None:
     np.testing.assert_allclose(informed, ratios, rtol=0.2, atol=1.5)
 
 
+def test_a_measure_beyond_what_was_seen_counts_as_the_last_that_was() -> None:
+    """Nothing was learnt there: an hour is no hundred times better evidence than half a minute."""
+    ratios, is_target = true_ratios(2000, seed=11)
+    seconds = np.random.default_rng(0).uniform(1.0, 30.0, size=2000)
+    calibration = train_calibration(ratios - 3.0 / seconds, is_target, {"x": seconds})
+    at = [
+        float(calibration.apply([1.0], {"x": np.array([x])})[0]) for x in (0.1, 1.0, 30.0, 3600.0)
+    ]
+    assert at[0] == pytest.approx(at[1], abs=0.01) and at[2] == pytest.approx(at[3], abs=0.01)
+    assert abs(at[2] - at[1]) > 0.1
+
+
 def test_quality_measures_are_symmetric_and_as_defined() -> None:
     seconds, table = np.array([1.0, math.e, 4.0]), np.array([[3.0, 4.0], [0.0, 1.0], [8.0, 6.0]])
     enrol, test = np.array([0, 1, 2]), np.array([1, 1, 0])
@@ -107,6 +119,42 @@ def test_quality_measures_are_symmetric_and_as_defined() -> None:
     assert quality_measures(enrol, test) == {}
     with pytest.raises(ValueError, match=r"that of recording 1 is 0\.0 s"):
         quality_measures(enrol, test, np.array([1.0, 0.0, 2.0]))
+
+
+def test_thresholds_of_false_accept_rates_hold_what_they_promise() -> None:
+    """On the list itself exactly, with ties too; on other trials nearly."""
+    ratios, is_target = true_ratios(200_000, seed=8)
+    scores = np.round(0.02 * ratios, 3)  # with many ties
+    calibration = train_calibration(scores, is_target)
+    nontargets = calibration.apply(scores[~is_target])
+    others, labels = true_ratios(200_000, seed=9)
+    fresh = calibration.apply(np.round(0.02 * others[~labels], 3))
+    measured = calibration.false_accept_thresholds
+    assert [rate for rate, _ in measured] == [rate for rate in RATES if rate * 160_000 >= 10]
+    for rate, threshold in measured:
+        assert calibration.threshold_at(rate) == (pytest.approx(threshold), False)
+        assert np.mean(nontargets >= threshold) <= rate
+        assert np.mean(nontargets >= threshold - 0.2) > 0.5 * rate  # and not far too strict
+        assert np.mean(fresh >= threshold) <= rate + 4 * math.sqrt(rate / len(fresh))
+    between = calibration.threshold_at(2e-3)
+    assert not between.extrapolated
+    assert np.mean(fresh >= between.log_likelihood_ratio) == pytest.approx(2e-3, rel=0.3)
+
+
+def test_thresholds_rise_as_rates_fall_and_say_when_they_are_extrapolated() -> None:
+    ratios, is_target = true_ratios(5000, seed=10)
+    trained = train_calibration(ratios, is_target)
+    for calibration in (trained, replace(trained, false_accept_thresholds=())):
+        rates = np.geomspace(0.9, 1e-9, 200)
+        found = [calibration.threshold_at(rate) for rate in rates]
+        assert np.all(np.diff([one.log_likelihood_ratio for one in found]) >= -1e-12)
+        for rate, one in zip(rates, found, strict=True):
+            assert one.extrapolated == (rate < 0.003 or calibration is not trained)
+            if one.extrapolated:
+                assert one.log_likelihood_ratio >= -math.log(rate)
+    for rate in (0.0, 1.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="strictly between 0 and 1"):
+            trained.threshold_at(rate)
 
 
 def test_separable_and_constant_scores_have_finite_weights() -> None:
@@ -128,21 +176,29 @@ def test_a_saved_calibration_is_the_same_to_the_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"calibration_version": 2}, "no calibration of version 1"),
+        ({"calibration_version": 1}, "no calibration of version 2"),
         ({"score_weight": "1.0"}, "score_weight is '1.0' and not a finite number"),
         ({"offset": math.inf}, "offset is inf"),
         ({"quality_weights": [1]}, "quality_weights is not a mapping"),
         ({"quality_weights": {"x": True}}, "x is True"),
         ({"target_prior": 1.0}, "target_prior is 1.0"),
         ({"trials": "many"}, "trials is 'many'"),
+        ({"trials": True}, "trials is True"),
         ({"surprise": 1}, "found the fields .*surprise"),
+        ({"quality_ranges": {"y": [0.0, 1.0]}}, "not a mapping of the quality measures"),
+        ({"quality_ranges": {"x": [1.0, 0.0]}}, r"x is \[1.0, 0.0\]"),
+        ({"false_accept_thresholds": {"0.1": 1.0}}, "not a list of pairs"),
+        ({"false_accept_thresholds": [[0.1, math.nan]]}, "not a list of pairs"),
+        ({"false_accept_thresholds": [[1.0, 2.0]]}, "not between 0 and 1"),
+        ({"false_accept_thresholds": [[0.1, 2.0], [0.1, 3.0]]}, "rates must fall"),
+        ({"false_accept_thresholds": [[0.1, 2.0], [0.01, 1.0]]}, "rates must fall"),
     ],
 )
 def test_a_file_that_is_no_calibration_is_refused(
     change: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "calibration.json"
-    Calibration(2.0, -1.0, {"x": 0.5}, 0.01, "list", 10, 5).save(path)
+    Calibration(2.0, -1.0, {"x": 0.5}, 0.01, "list", 10, 5, ((0.1, 1.0),)).save(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match=message) as caught:
         Calibration.load(path)
@@ -200,7 +256,8 @@ def test_the_command_learns_what_the_function_learns(
     assert found == replace(expected, trained_on="scores.txt")
     printed = capsys.readouterr()
     assert printed.err == ""
-    table = dict(line.rsplit(maxsplit=2)[::2] for line in printed.out.splitlines()[3:])
+    table = dict(line.rsplit(maxsplit=2)[::2] for line in printed.out.splitlines()[3:-1])
+    assert "measured down to 0.1, extrapolated" in printed.out
     assert float(table["Cllr"]) == pytest.approx(
         log_likelihood_ratio_cost(expected.apply(scores), trials.is_target), abs=1e-4
     )

@@ -1,5 +1,7 @@
 """Laws of the extractor: an answer depends on the recordings in question alone."""
 
+import math
+import os
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -10,11 +12,14 @@ import soundfile
 import torch
 from numpy.typing import NDArray
 
+import simple_spk
 from simple_spk.audio import AudioError, read_recording
+from simple_spk.calibration import Calibration
 from simple_spk.extractor import Extractor
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
-from simple_spk.model_folder import Model, save_model
+from simple_spk.model import Model, trained_model
+from simple_spk.model_folder import save_model
 from simple_spk.resnet import ResNet
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct
 
@@ -101,26 +106,256 @@ def test_no_recording_resembles_two_recordings_more_than_they_themselves(
         assert selves[i] + selves[j] > 2 * other
 
 
-def test_decisions_follow_the_threshold(tiny_model: Parts, recordings: list[Path]) -> None:
+def test_decisions_follow_the_threshold(tiny_model: Parts, spoken: list[Path]) -> None:
     front_end, encoder, loss = tiny_model
-    first, second = recordings[:2]
+    first, second = spoken[:2]
     score = Extractor(Model(front_end, encoder, loss.similarity, None)).verify(first, second).score
     for threshold, accepted in ((score - 0.1, True), (score + 0.1, False), (None, None)):
         model = Model(front_end, encoder, loss.similarity, threshold)
         verdict = Extractor(model).verify(first, second)
         assert verdict.accepted is accepted
         assert verdict.threshold == threshold
+        assert verdict.probability is None and "not calibrated" in verdict.sureness
+        assert ("neither" in verdict.reason) == (threshold is None)
 
 
-def test_a_saved_threshold_is_used(
-    tiny_model: Parts, recordings: list[Path], tmp_path: Path
-) -> None:
+def test_a_saved_threshold_is_used(tiny_model: Parts, spoken: list[Path], tmp_path: Path) -> None:
     """A pair is accepted if S + b > 0."""
     front_end, encoder, loss = tiny_model
     for bias in (-1e6, 1e6):
         torch.nn.init.constant_(loss.bias, bias)
-        save_model(tmp_path / "model", front_end, encoder, loss)
-        assert Extractor.load(tmp_path / "model").verify(*recordings[:2]).accepted is (bias > 0)
+        save_model(tmp_path / "model", trained_model(front_end, encoder, loss))
+        assert Extractor.load(tmp_path / "model").verify(*spoken[:2]).accepted is (bias > 0)
+
+
+# ---- kinds of recordings ------------------------------------------------------------------------
+
+
+def test_one_recording_is_a_list_of_one_whatever_it_is(
+    extractor: Extractor, recordings: list[Path]
+) -> None:
+    path = recordings[0]
+    expected = extractor.embed([path])
+    assert expected.shape == (1, 16)
+    samples = read_recording(path)
+    whole_numbers = soundfile.read(path, dtype="int16")[0]
+    stereo = np.stack([samples, samples])
+    assert relative_error(extractor.embed(path), expected) == 0.0
+    assert relative_error(extractor.embed(str(path)), expected) == 0.0
+    for array in (samples, torch.from_numpy(samples), whole_numbers, stereo):
+        assert extractor.embed(array, sample_rate=16000).shape == (1, 16)
+        assert relative_error(extractor.embed(array, sample_rate=16000), expected) < 1e-4
+        found = extractor.embed([path, array, array], sample_rate=16000)
+        assert found.shape == (3, 16) and relative_error(found[2:], expected) < 1e-4
+
+
+def test_what_is_no_recording_is_refused(extractor: Extractor, recordings: list[Path]) -> None:
+    with pytest.raises(ValueError, match="how many samples a second"):
+        extractor.embed(read_recording(recordings[0]))
+    for wrong in ([1.0, 2.0], [[recordings[0]]], [None]):
+        with pytest.raises(ValueError, match="a recording is a path, an array or a tensor, not a"):
+            extractor.embed(wrong, sample_rate=16000)  # type: ignore[arg-type]
+
+
+def test_what_overflows_is_an_error_and_never_a_nan(
+    tiny_model: Parts, recordings: list[Path]
+) -> None:
+    """A model that gives numbers for most sounds may not for one of them."""
+    front_end, encoder, loss = tiny_model
+    torch.nn.init.constant_(encoder.output.linear.weight, 3e38)
+    broken = Extractor(trained_model(front_end, encoder, loss))
+    for call in (
+        lambda: broken.embed(recordings[:2]),
+        lambda: broken.verify(*recordings[:2]),
+    ):
+        with pytest.raises(AudioError, match=r"a[01]\.wav: the model makes no finite embedding"):
+            call()
+    (batch,) = [batch for batch in broken.embed_each(recordings[:2]) if batch.errors]
+    assert batch.indexes == [] and set(batch.errors) == {0, 1}
+
+
+# ---- verdicts -----------------------------------------------------------------------------------
+
+PAIRS = ((0.1, 2.0), (0.01, 4.0))
+
+
+@pytest.fixture
+def calibrated(extractor: Extractor) -> Extractor:
+    """An extractor whose calibration looks at the score and at durations."""
+    weights = {"least_log_duration": 0.25, "greatest_length": 0.5}
+    calibration = Calibration(2.0, -1.0, weights, 0.01, "list", 1000, 10, PAIRS)
+    return Extractor(extractor.model._replace(calibration=calibration))
+
+
+def test_a_calibrated_verdict_is_the_formula(calibrated: Extractor, spoken: list[Path]) -> None:
+    embeddings = calibrated.embed(spoken)
+    for i, j in combinations(range(4), 2):
+        verdict = calibrated.verify(spoken[i], spoken[j])
+        seconds = [len(read_recording(spoken[k])) / 16000 for k in (i, j)]
+        lengths = np.linalg.norm(embeddings[[i, j]], axis=1)
+        ratio = -1.0 + 2.0 * verdict.score + 0.25 * math.log(min(seconds))
+        ratio += 0.5 * float(lengths.max())
+        assert verdict.log_likelihood_ratio == pytest.approx(ratio, rel=1e-4)
+        assert verdict.probability == pytest.approx(1 / (1 + np.exp(-ratio)), rel=1e-4)
+        assert verdict.accepted is (ratio >= 0)
+        assert [side[0].seconds for side in verdict.qualities] == pytest.approx(seconds)
+        for prior in (0.01, 0.9):
+            judged = calibrated.verify(spoken[i], spoken[j], prior=prior)
+            odds = math.exp(ratio) * prior / (1 - prior)
+            assert judged.probability == pytest.approx(odds / (1 + odds), rel=1e-3)
+            assert judged.accepted is (odds >= 1)
+            assert judged.threshold == pytest.approx(-np.log(prior / (1 - prior)))
+
+
+def test_a_false_accept_rate_sets_the_threshold(calibrated: Extractor, spoken: list[Path]) -> None:
+    for rate, threshold in ((0.1, 2.0), (0.01, 4.0), (10**-1.5, 3.0)):
+        verdict = calibrated.verify(*spoken[:2], false_accept_rate=rate)
+        assert verdict.threshold == pytest.approx(threshold)
+        assert verdict.accepted is (verdict.log_likelihood_ratio >= threshold)
+        assert "extrapolated" not in verdict.reason
+    strict = calibrated.verify(*spoken[:2], false_accept_rate=1e-6)
+    assert strict.threshold == pytest.approx(-np.log(1e-6)) and "extrapolated" in strict.reason
+
+
+def test_probabilities_and_rates_need_a_calibration(
+    extractor: Extractor, calibrated: Extractor, spoken: list[Path]
+) -> None:
+    with pytest.raises(ValueError, match=r"not calibrated.*error rates"):
+        extractor.verify(*spoken[:2], false_accept_rate=0.01)
+    with pytest.raises(ValueError, match=r"not calibrated.*probabilities"):
+        extractor.verify(*spoken[:2], prior=0.5)
+    for wrong in (0.0, 1.0, -3.0):
+        with pytest.raises(ValueError, match="strictly between 0 and 1"):
+            calibrated.verify(*spoken[:2], prior=wrong)
+        with pytest.raises(ValueError, match="strictly between 0 and 1"):
+            calibrated.verify(*spoken[:2], false_accept_rate=wrong)
+
+
+def test_several_recordings_are_compared_as_their_mean(
+    calibrated: Extractor, spoken: list[Path]
+) -> None:
+    embeddings = torch.from_numpy(calibrated.embed(spoken))
+    verdict = calibrated.verify(spoken[:3], spoken[3:5])
+    means = embeddings[:3].mean(0, keepdim=True), embeddings[3:5].mean(0, keepdim=True)
+    expected = float(calibrated.model.similarity.pairs(*means))
+    assert verdict.score == pytest.approx(expected, rel=1e-4)
+    assert [len(side) for side in verdict.qualities] == [3, 2]
+
+
+def test_too_little_speech_or_too_much_noise_is_no_evidence(
+    calibrated: Extractor, spoken: list[Path]
+) -> None:
+    """The score is given all the same; enrolling such a voice is refused."""
+    speech = read_recording(spoken[0])
+    noise = np.random.default_rng(0).normal(0.0, 0.1, 32000).astype(np.float32)
+    padded = np.concatenate([np.zeros(16000), 0.001 * noise[:8000], speech[:4000]])
+    for bad in (speech[:4000], noise, padded.astype(np.float32)):
+        for sides in ((bad, speech), (speech, bad)):
+            verdict = calibrated.verify(*sides, sample_rate=16000)
+            assert verdict.accepted is None
+            assert np.isfinite([verdict.score, verdict.probability]).all()
+            which = "first" if sides[0] is bad else "second"
+            assert f"the {which} recording has" in verdict.reason
+            assert " s of speech" in verdict.reason or " dB" in verdict.reason
+        with pytest.raises(ValueError, match="cannot be enrolled: the recordings have"):
+            calibrated.enroll("Ann", bad, sample_rate=16000)
+    assert calibrated.verify(speech, [speech[:4000], speech], 16000).accepted is not None
+
+
+# ---- known voices -------------------------------------------------------------------------------
+
+
+def test_identification_is_verification_against_each_voice(
+    calibrated: Extractor, spoken: list[Path]
+) -> None:
+    groups = {"Ann": spoken[0:2], "Bob": spoken[2:4], "Cid": spoken[4:5]}
+    for name, paths in groups.items():
+        calibrated.enroll(name, paths)
+    found = calibrated.identify(spoken[5])
+    assert {candidate.name for candidate in found.candidates} == set(groups)
+    odds = []
+    for candidate in found.candidates:
+        verdict = calibrated.verify(groups[candidate.name], spoken[5])
+        assert candidate.score == pytest.approx(verdict.score, rel=1e-4)
+        assert candidate.log_likelihood_ratio == pytest.approx(verdict.log_likelihood_ratio, 1e-3)
+        odds.append(np.exp(verdict.log_likelihood_ratio) / 3)
+    assert odds == sorted(odds, reverse=True)
+    expected = np.array(odds) / (1 + sum(odds))
+    assert [c.probability for c in found.candidates] == pytest.approx(expected.tolist(), rel=1e-2)
+
+
+def test_identification_may_know_nobody_and_asks_more_of_more_voices(
+    calibrated: Extractor, spoken: list[Path]
+) -> None:
+    with pytest.raises(ValueError, match="no voice is enrolled"):
+        calibrated.identify(spoken[0])
+    thresholds = []
+    for number in range(5):
+        calibrated.enroll(f"voice {number}", spoken[number])
+        found = calibrated.identify(spoken[5], false_accept_rate=0.1)
+        assert found.threshold == pytest.approx(
+            calibrated.model.calibration.threshold_at(0.1 / (number + 1)).log_likelihood_ratio
+        )
+        best = found.candidates[0]
+        assert found.accepted is (best.log_likelihood_ratio >= found.threshold)
+        assert found.name == (best.name if found.accepted else None)
+        thresholds.append(found.threshold)
+    assert thresholds == sorted(thresholds) and thresholds[0] < thresholds[-1]
+    never = calibrated.identify(spoken[5], prior=1e-12)
+    assert never.name is None and never.accepted is False
+    short = calibrated.identify(read_recording(spoken[5])[:4000], sample_rate=16000)
+    assert short.accepted is None and "the recording has" in short.reason
+
+
+def test_one_voice_under_two_names_cannot_be_told_apart(
+    calibrated: Extractor, spoken: list[Path]
+) -> None:
+    for name in ("Ann", "Anna"):
+        calibrated.enroll(name, spoken[0])
+    found = calibrated.identify(spoken[0], prior=0.999)
+    assert found.accepted is None and "about as likely" in found.reason
+    calibrated.voices.remove("Anna")
+    assert calibrated.identify(spoken[0], prior=0.999).name == "Ann"
+
+
+# ---- the built-in model -------------------------------------------------------------------------
+
+BUILTIN = Path(simple_spk.__file__).with_name("builtin_model")
+
+
+@pytest.mark.skipif(BUILTIN.is_dir(), reason="this copy comes with a model")
+def test_a_copy_without_a_model_says_so() -> None:
+    with pytest.raises(FileNotFoundError, match="comes without a model: name a model folder"):
+        Extractor.load()
+
+
+@pytest.mark.skipif(not BUILTIN.is_dir(), reason="this copy comes without a model")
+def test_the_built_in_model_is_small_calibrated_and_documented() -> None:
+    extractor = Extractor.load()
+    assert sum(path.stat().st_size for path in BUILTIN.iterdir()) <= 8_000_000
+    assert {path.name for path in BUILTIN.iterdir()} == {
+        *("README.md", "config.yaml", "model.safetensors")
+    }
+    assert extractor.model.calibration is not None and extractor.model.training_data
+    assert extractor.model.calibration.score_weight > 0
+
+
+@pytest.mark.skipif(not BUILTIN.is_dir(), reason="this copy comes without a model")
+@pytest.mark.skipif("SIMPLE_SPK_DATA" not in os.environ, reason="SIMPLE_SPK_DATA is not set")
+def test_the_built_in_model_knows_voices_apart() -> None:
+    folder = Path(os.environ["SIMPLE_SPK_DATA"], "speech", "audiomnist")
+    speakers = sorted(folder.iterdir())[-3:]
+    extractor = Extractor.load()
+    for speaker in speakers[:2]:
+        extractor.enroll(speaker.name, sorted(speaker.glob("*.ogg"))[:2])
+    for speaker in speakers[:2]:
+        test = sorted(speaker.glob("*.ogg"))[5]
+        assert extractor.identify(test).name == speaker.name
+        assert extractor.verify(sorted(speaker.glob("*.ogg"))[0], test).accepted is True
+    assert extractor.identify(sorted(speakers[2].glob("*.ogg"))[0]).name is None
+
+
+# ---- recordings that cannot be used -------------------------------------------------------------
 
 
 def test_a_recording_that_is_too_short_is_named_in_any_company(
@@ -135,13 +370,15 @@ def test_a_recording_that_is_too_short_is_named_in_any_company(
         extractor.embed([short])
 
 
-def test_digital_silence_has_an_embedding(
+def test_digital_silence_within_a_recording_does_no_harm(
     extractor: Extractor, tmp_path: Path, noisy_tone: Callable[..., NDArray[np.float32]]
 ) -> None:
     silence, half = tmp_path / "silence.wav", tmp_path / "half.wav"
     soundfile.write(silence, np.zeros(8000, dtype=np.float32), 16000)
     soundfile.write(half, np.concatenate([noisy_tone(0.5), np.zeros(8000)]), 16000)
-    assert np.isfinite(extractor.embed([silence, half])).all()
+    assert np.isfinite(extractor.embed([half])).all()
+    with pytest.raises(AudioError, match=r"silence\.wav is silent"):
+        extractor.embed([half, silence])
 
 
 def test_a_missing_recording_is_named(extractor: Extractor, recordings: list[Path]) -> None:

@@ -1,6 +1,7 @@
 """Laws of the filterbank, against torchaudio's port of Kaldi."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchaudio.compliance import kaldi
 
-from simple_spk.fbank import Fbank
+from simple_spk.fbank import Fbank, Window
 
 SAMPLES = 12345  # not a whole number of frames
 
 
-def reference(waveform: Tensor, sample_rate: int = 16000, num_mels: int = 80) -> Tensor:
+def reference(
+    waveform: Tensor, sample_rate: int = 16000, num_mels: int = 80, window: str = "povey"
+) -> Tensor:
     """Kaldi's log-mel energies (frames, num_mels) of a waveform (samples,), in its precision."""
     return kaldi.fbank(
         waveform[None] * 32768,
@@ -22,7 +25,7 @@ def reference(waveform: Tensor, sample_rate: int = 16000, num_mels: int = 80) ->
         energy_floor=0.0,
         num_mel_bins=num_mels,
         sample_frequency=sample_rate,
-        window_type="povey",
+        window_type=window,
     )
 
 
@@ -40,15 +43,18 @@ def waveform_of(kind: str, noisy_tone: Callable[..., NDArray[np.float32]]) -> Te
     }[kind]
 
 
+@pytest.mark.parametrize("window", ["povey", "hamming"])
 @pytest.mark.parametrize(
     "kind", ["noise", "faint noise", "tones", "offset", "clicks", "speech-like"]
 )
-def test_equals_kaldi(kind: str, noisy_tone: Callable[..., NDArray[np.float32]]) -> None:
+def test_equals_kaldi(
+    kind: str, window: Window, noisy_tone: Callable[..., NDArray[np.float32]]
+) -> None:
     waveform = waveform_of(kind, noisy_tone)
-    fbank = Fbank(dither=0.0, mean_normalisation=False)
+    fbank = Fbank(dither=0.0, mean_normalisation=False, window=window)
     features, lengths = fbank(waveform[None])
     assert lengths is None
-    expected = reference(waveform.double()).float()
+    expected = reference(waveform.double(), window=window).float()
     torch.testing.assert_close(features[0], expected, rtol=0.0, atol=1e-3)
 
 
@@ -177,3 +183,9 @@ def test_nothing_to_save() -> None:
 def test_too_short_raises() -> None:
     with pytest.raises(ValueError, match=r"399 samples .* 400"):
         Fbank()(torch.zeros(1, 399))
+
+
+def test_an_unknown_window_raises() -> None:
+    window: Any = "hann"
+    with pytest.raises(ValueError, match="'hann'"):
+        Fbank(window=window)

@@ -19,6 +19,7 @@ from simple_spk.evaluation import VerificationEvaluation
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
 from simple_spk.manifest import read_manifest
+from simple_spk.model import trained_model
 from simple_spk.model_folder import load_model, save_model
 from simple_spk.pretrained import load_pretrained
 from simple_spk.resnet import ResNet
@@ -288,7 +289,7 @@ def test_a_pretrained_model_goes_on_as_it_ended(tmp_path, was_held, stir):
     encoder = stir(ResNet(width=4, stem_stride=2, embedding_dim=8, output=output)).eval()
     torch.nn.init.normal_(encoder.output.length.weight)
     encoder.output.at_step(5 if was_held else 50)
-    save_model(tmp_path, Fbank(), encoder, SimPLELoss(initial_bias=-0.75))
+    save_model(tmp_path, trained_model(Fbank(), encoder, SimPLELoss(initial_bias=-0.75)))
     start = load_pretrained(tmp_path)
     assert (start.bias, start.embedding_dim, start.sample_rate) == (-0.75, 8, 16000)
     assert start.encoder.training
@@ -305,7 +306,7 @@ def test_only_a_model_that_simple_trained_is_tuned_further(tmp_path, tiny_model)
         load_pretrained(None)
     front_end, encoder, loss = tiny_model
     del loss.bias
-    save_model(tmp_path, front_end, encoder, loss)
+    save_model(tmp_path, trained_model(front_end, encoder, loss))
     with pytest.raises(ValueError, match="no threshold"):
         load_pretrained(tmp_path)
 

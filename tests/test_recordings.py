@@ -52,13 +52,13 @@ def test_a_recording_too_short_is_named_whatever_its_duration_is_said_to_be(
     recordings: list[Path], tmp_path: Path
 ) -> None:
     short = tmp_path / "short.wav"
-    soundfile.write(short, np.zeros(399, dtype=np.float32), 16000)
+    soundfile.write(short, np.linspace(-0.5, 0.5, 399), 16000)
     for durations in (None, np.array([1.0, 1.0])):
         with pytest.raises(AudioError, match=r"short\.wav lasts 24\.9 ms"):
             embed_recordings(
                 [recordings[0], short], describe, progress=False, durations_seconds=durations
             )
-    soundfile.write(short, np.zeros(400, dtype=np.float32), 16000)
+    soundfile.write(short, np.linspace(-0.5, 0.5, 400), 16000)
     assert len(embed_recordings([short], describe, progress=False)) == 1
 
 

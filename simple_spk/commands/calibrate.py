@@ -72,6 +72,9 @@ def run(options: Namespace) -> None:
     print(f"{'':14}{'before':>10}{'after':>10}   (on the list it was trained on)")
     for title, value in before.items():
         print(f"{title:14}{value:10.4f}{after[title]:10.4f}")
+    thresholds = calibration.false_accept_thresholds
+    measured = f"down to {thresholds[-1][0]:g}" if thresholds else "nowhere"
+    print(f"thresholds of false-accept rates: measured {measured}, extrapolated below")
 
 
 def _figures(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[str, float]:

@@ -1,22 +1,42 @@
-"""Embeddings of audio files, or of all audio files below folders, as one file."""
+"""Embeddings of audio files, of folders of them, or of lists, as one file.
+
+An interrupted run goes on where it was: what is done lies in OUTPUT.parts until all is. Recordings
+that cannot be used are named; the others are written, and the exit code is 1. To share the work
+among processes or GPUs: torchrun --nproc_per_node=N --no-python simple-spk embed ...
+"""
 
 import os
-from argparse import ArgumentParser, Namespace
-from collections import Counter
+import sys
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from simple_spk.audio import AUDIO_SUFFIXES
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
 from simple_spk.commands.options import add_model, add_workers
 from simple_spk.commands.outputs import check_outputs
+from simple_spk.distributed import gather_objects, join_group, leave_group, rank, world_size
+from simple_spk.embedding_parts import EmbeddingParts
 from simple_spk.embeddings_file import check_format, write_embeddings
 from simple_spk.extractor import Extractor
+from simple_spk.recording_lists import find_recordings
+
+SECONDS_BETWEEN_PARTS = 30.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of embed."""
-    add_model(parser)
-    add_workers(parser)
-    parser.add_argument("audio", type=Path, nargs="+", help="audio files, or folders of them")
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.add_argument(
+        "audio",
+        type=Path,
+        nargs="+",
+        metavar="FILE|FOLDER|LIST",
+        help="audio files, folders of them, lists (.txt, .scp: 'path' or 'id path' in each line), "
+        "or manifests (.csv)",
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -24,43 +44,102 @@ def add_arguments(parser: ArgumentParser) -> None:
         required=True,
         help="to write: .npz, .safetensors, or .ark (with an .scp)",
     )
+    add_model(parser)
+    add_workers(parser)
 
 
-def run(options: Namespace) -> None:
-    """Embed, and write the file."""
-    ids: list[str] = []
-    paths: list[Path] = []
-    for source in options.audio:
-        found = _audio_below(source) if source.is_dir() else [source]
-        base = source if source.is_dir() else source.parent
-        ids += [path.relative_to(base).as_posix() for path in found]
-        paths += found
-    name, count = Counter(ids).most_common(1)[0]
-    if count > 1:
-        raise ValueError(
-            f"{count} recordings would get one id, {name}: embed their folders one at a time"
-        )
-    check_outputs([options.output], paths)
+def run(options: Namespace) -> int:
+    """Embed, and write the file; 1 if some recordings could not be used."""
+    join_group()
+    ids, paths = find_recordings(options.audio)
+    check_outputs([options.output], [*paths, *options.audio])
     check_format(options.output, ids)
-    extractor = Extractor.load(options.model, options.device)
-    embeddings = extractor.embed(paths, workers=options.workers, progress=True)
-    write_embeddings(options.output, ids, embeddings)
-    print(f"{len(ids)} embeddings of dimension {embeddings.shape[1]} in {options.output}")
+    extractor = Extractor.load(options.model, _own_device(options.device))
+    parts = EmbeddingParts(options.output, extractor.fingerprint, ids, paths)
+    if rank() == 0 and not parts.begin():
+        print(
+            f"simple-spk: note: {parts.folder} was of another model or list: starting anew",
+            file=sys.stderr,
+        )
+    gather_objects(None)  # nobody reads before the first process has made the folder ready
+    done = parts.read()
+    if rank() == 0 and done:
+        print(f"{len(done)} of {len(ids)} embeddings are there already", file=sys.stderr)
+    missing = [index for index in range(len(ids)) if index not in done]
+    gather_objects(None)  # nobody writes before all have read
+    errors = _embed(extractor, paths, missing, parts, options.workers)
+    failed = {index: text for some in gather_objects(errors) for index, text in some.items()}
+    if rank() == 0:
+        _write(options.output, ids, parts, failed, extractor.fingerprint)
+    code = 1 if failed else 0
+    leave_group(code)
+    return code
 
 
-def _audio_below(folder: Path) -> list[Path]:
-    """All audio files in a folder and those within, links followed."""
+def _embed(
+    extractor: Extractor,
+    paths: list[Path],
+    missing: list[int],
+    parts: EmbeddingParts,
+    workers: int,
+) -> dict[int, str]:
+    """Embed recordings into parts; why some could not be, by their places."""
+    made: dict[int, NDArray[np.float32]] = {}
+    errors: dict[int, str] = {}
+    written, last = len(list(parts.folder.glob("*.npz"))), time.monotonic()
 
-    def fail(error: OSError) -> None:
-        raise error  # which os.walk would pass over
+    def keep() -> None:
+        nonlocal written, last
+        if made:
+            parts.write(f"{written:06d}-{rank()}", made)
+            made.clear()
+            written, last = written + 1, time.monotonic()
 
-    found: list[Path] = []
-    seen: dict[str, str] = {}  # where a folder really is -> where it was found first
-    for place, _, names in os.walk(folder, onerror=fail, followlinks=True):
-        twin = seen.setdefault(os.path.realpath(place), place)
-        if twin != place:  # perhaps in a circle
-            raise ValueError(f"{place} is the same folder as {twin}: remove one of the links")
-        found += [Path(place, name) for name in names if name.lower().endswith(AUDIO_SUFFIXES)]
-    if not found:
-        raise ValueError(f"{folder}: no audio files below this folder")
-    return sorted(found)
+    share = len(range(rank(), len(missing), world_size()))
+    bar = tqdm(total=share, unit="rec", desc="embed", disable=rank() > 0)
+    try:
+        with bar:
+            todo = [paths[index] for index in missing]
+            for batch in extractor.embed_each(todo, workers=workers, progress=True):
+                rows = zip(batch.indexes, batch.embeddings, strict=True)
+                made.update({missing[place]: row for place, row in rows})
+                errors.update({missing[p]: str(error) for p, error in batch.errors.items()})
+                bar.update(len(batch.indexes) + len(batch.errors))
+                if time.monotonic() - last > SECONDS_BETWEEN_PARTS:
+                    keep()
+    finally:
+        keep()  # also when Ctrl-C ends it
+    return errors
+
+
+def _write(
+    output: Path, ids: list[str], parts: EmbeddingParts, failed: dict[int, str], fingerprint: str
+) -> None:
+    """Write the embeddings of all parts, and say what is in the file and what is not."""
+    done = parts.read()
+    assert len(done) + len(failed) == len(ids), "some recordings were lost"
+    if not done:
+        parts.remove()
+        first = failed[min(failed)]
+        raise ValueError(f"none of {len(ids)} recordings could be embedded; the first: {first}")
+    for index in sorted(failed):  # all of them: the list is what to mend
+        print(f"simple-spk: not embedded: {ids[index]}: {failed[index]}", file=sys.stderr)
+    places = sorted(done)
+    matrix = np.stack([done[place] for place in places])
+    write_embeddings(output, [ids[place] for place in places], matrix, fingerprint)
+    print(f"{len(places)} embeddings of dimension {matrix.shape[1]} in {output}")
+    if failed:
+        print(
+            f"simple-spk: {len(failed)} of {len(ids)} recordings are missing in {output}: mend "
+            "them or leave them out; the same command tries only them again",
+            file=sys.stderr,
+        )
+    else:
+        parts.remove()
+
+
+def _own_device(device: str) -> str:
+    """The device of this process: with torchrun, each has a GPU of its own."""
+    if device == "cuda" and world_size() > 1:
+        return f"cuda:{os.environ.get('LOCAL_RANK', rank())}"
+    return device

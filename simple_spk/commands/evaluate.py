@@ -1,6 +1,5 @@
 """Error rates of a model on trial lists, straight from the audio files."""
 
-import hashlib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from simple_spk.commands.options import (
     add_scoring,
     add_trials,
     add_workers,
+    model_name,
 )
 from simple_spk.commands.report import plan_report, report
 from simple_spk.commands.scored_lists import plan_scoring, score_lists
@@ -23,7 +23,6 @@ from simple_spk.recordings import embed_recordings, recording_seconds
 from simple_spk.templates import recordings_needed
 
 RECORDINGS_BETWEEN_SAVES = 8192
-MODEL_FILES = ("config.yaml", "model.safetensors")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -60,7 +59,9 @@ def run(options: Namespace) -> None:
         if durations is None:
             durations = recording_seconds(places.paths)
         seconds = dict(zip(names, durations.tolist(), strict=True))
-    results = score_lists(plan, embeddings, model.similarity, model.threshold, seconds, options)
+    results = score_lists(
+        plan, embeddings, model.similarity, model.threshold, seconds, options, model_name(options)
+    )
     report(results, asked, options)
 
 
@@ -71,14 +72,14 @@ def _embed(
     file = options.save_embeddings
     if file is not None and file.suffix in (".ark", ".scp"):
         raise ValueError(f"{file} could not say which model it is of: name an .npz or .safetensors")
-    origin = _fingerprint(options.model) if file is not None else None
+    origin = extractor.fingerprint if file is not None else None
     kept = Embeddings([], np.empty((0, 0), dtype=np.float32))
     if file is not None and file.exists():
         kept = read_embeddings(file)
         if kept.origin != origin:
             raise ValueError(
-                f"{file} holds embeddings that were not made by {options.model} as it is now: "
-                "remove it, or name another file"
+                f"{file} holds embeddings that were not made by {model_name(options)} as it is "
+                "now: remove it, or name another file"
             )
     absent = set(kept.missing(names))
     rows = np.flatnonzero([name in absent for name in names])
@@ -98,14 +99,3 @@ def _embed(
         if file is not None:
             write_embeddings(file, kept.ids, kept.matrix, origin)
     return kept
-
-
-def _fingerprint(model_folder: Path) -> str:
-    """A hash of a model's files, which tells whether embeddings are of this very model.
-
-    Other files in its folder, such as a calibration or the embeddings themselves, do not count.
-    """
-    digest = hashlib.sha256()
-    for name in MODEL_FILES:
-        digest.update(f"{name}\n".encode() + (model_folder / name).read_bytes())
-    return digest.hexdigest()

@@ -1,6 +1,6 @@
 """Options that several commands share, so that they are spelt alike everywhere."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 STANDARD_OUTPUT = Path("-")
@@ -9,13 +9,29 @@ REPLICATES = 1000  # draws of speakers for an interval
 
 def add_model(parser: ArgumentParser) -> None:
     """Which model, and where it computes."""
-    parser.add_argument("--model", type=Path, required=True, help="model folder (RUN/model)")
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="model folder (RUN/model) or owner/name on the Hugging Face Hub; default: the model "
+        "that comes with simple_spk",
+    )
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, ...")
 
 
+def model_name(options: Namespace) -> str:
+    """What the model of ``add_model`` is called."""
+    return "the built-in model" if options.model is None else str(options.model)
+
+
 def add_workers(parser: ArgumentParser) -> None:
-    """How many processes read audio."""
-    parser.add_argument("--workers", type=int, default=0, help="processes that read audio ahead")
+    """How many threads read audio."""
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="threads that read audio ahead (default: as many as there are cores)",
+    )
 
 
 def add_json(parser: ArgumentParser) -> None:
@@ -128,3 +144,21 @@ def add_measures(
     )
     group.add_argument("--miss-cost", type=float, default=1.0, metavar="C", help="default 1")
     group.add_argument("--false-alarm-cost", type=float, default=1.0, metavar="C", help="default 1")
+
+
+def add_decision(parser: ArgumentParser) -> None:
+    """What is accepted, and how it is answered."""
+    parser.add_argument(
+        "--far",
+        type=float,
+        metavar="RATE",
+        help="accept so rarely that strangers pass at this rate (1e-3), instead of from a "
+        "probability of 0.5 on",
+    )
+    parser.add_argument(
+        "--prior",
+        type=float,
+        metavar="P",
+        help="probability of the same speaker before anything is heard (default 0.5)",
+    )
+    parser.add_argument("--json", action="store_true", help="answer as JSON")

@@ -3,10 +3,17 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.commands.options import REPLICATES, add_figures, add_scoring, add_trials
+from simple_spk.commands.options import (
+    REPLICATES,
+    add_figures,
+    add_scoring,
+    add_trials,
+    model_name,
+)
 from simple_spk.commands.report import plan_report, report
 from simple_spk.commands.scored_lists import plan_scoring, score_lists
 from simple_spk.embeddings_file import read_embeddings
+from simple_spk.hub import resolve
 from simple_spk.model_folder import load_model
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 from simple_spk.templates import read_durations
@@ -23,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         required=True,
         help="from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark or .scp",
     )
-    parser.add_argument("--model", type=Path, help="score as this model does (recommended)")
+    parser.add_argument("--model", help="score as this model does: a folder, or a name on the Hub")
     parser.add_argument(
         "--similarity",
         choices=("generalized", "cosine"),
@@ -48,7 +55,9 @@ def run(options: Namespace) -> None:
     embeddings = read_embeddings(options.embeddings)
     similarity, threshold = _similarity(options)
     seconds = None if options.manifest is None else read_durations(options.manifest)
-    report(score_lists(plan, embeddings, similarity, threshold, seconds, options), asked, options)
+    model = None if options.model is None else model_name(options)
+    results = score_lists(plan, embeddings, similarity, threshold, seconds, options, model)
+    report(results, asked, options)
 
 
 def _similarity(options: Namespace) -> tuple[Similarity, float | None]:
@@ -57,7 +66,7 @@ def _similarity(options: Namespace) -> tuple[Similarity, float | None]:
     if options.model is not None:
         if kind is not None or angular_bias is not None:
             raise ValueError("--model has its own similarity: leave out either it or the other")
-        model = load_model(options.model)
+        model = load_model(resolve(options.model))
         return model.similarity, model.threshold
     if kind == "cosine":
         if angular_bias is not None:

@@ -67,6 +67,7 @@ def score_lists(
     threshold: float | None,
     seconds_of_recording: Mapping[str, float] | None,
     options: Namespace,
+    model: str | None,
 ) -> list[ScoredTrials]:
     """The lists with their scores, normalised and calibrated as asked, also in their files."""
     cohort, calibration = plan.cohort, plan.calibration
@@ -93,7 +94,6 @@ def score_lists(
             scores = calibration.apply(scores, quality)
         if output is not None:
             write_scores(output, trials, scores, options.format)
-        model = None if options.model is None else str(options.model)
         own = threshold if is_plain else None  # -b is a threshold of plain scores
         results.append(ScoredTrials(trials, scores, list_name(trials), model, how, own))
     return results

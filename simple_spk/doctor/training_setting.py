@@ -6,9 +6,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from simple_spk.schedule import Stages
+from simple_spk.tagged_yaml import read_tagged_yaml
 
 RESNET = "!new:simple_spk.resnet.ResNet"
 Limits = tuple[float, float]
@@ -69,34 +68,10 @@ def _limits(seconds: Sequence[float]) -> Limits:
     return seconds[0], seconds[1]
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Reads tagged values as plain ones: !new:, !ref and the like build and execute nothing."""
-
-
-def _untagged(loader: _PlainLoader, tag: str, node: yaml.Node) -> Any:
-    """The plain value of a tagged node; a mapping remembers its tag under the empty key."""
-    if isinstance(node, yaml.MappingNode):
-        return {**loader.construct_mapping(node, deep=True), "": f"!{tag}"}
-    if isinstance(node, yaml.SequenceNode):
-        return loader.construct_sequence(node, deep=True)
-    assert isinstance(node, yaml.ScalarNode)  # the only other kind there is
-    return loader.construct_scalar(node)
-
-
-_PlainLoader.add_multi_constructor("!", _untagged)
-
-
 def read_setting(path: str | Path) -> TrainingSetting:
     """The setting of an experiment's YAML file, of which nothing is built or executed."""
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no such YAML file: {path} (see the folder hparams/)")
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)  # a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a YAML file: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no settings: expected 'key: value' lines")
+    content = read_tagged_yaml(path)
     encoder = content.get("encoder")
     if not isinstance(encoder, dict) or encoder.get("") != RESNET:
         raise ValueError(f"{path}: only needs of an encoder {RESNET[1:]} can be foretold")

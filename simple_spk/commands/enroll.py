@@ -1,0 +1,40 @@
+"""Remember a voice by name, in a file of voices; recordings of a known name join its others."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from simple_spk.commands.options import add_model
+from simple_spk.commands.outputs import check_outputs
+from simple_spk.extractor import Extractor
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of enroll."""
+    parser.add_argument("voices", type=Path, metavar="VOICES", help="the file, made if need be")
+    parser.add_argument("name", metavar="NAME", help="whose voice it is")
+    parser.add_argument("recordings", type=Path, nargs="*", metavar="RECORDING")
+    parser.add_argument("--remove", action="store_true", help="forget NAME; no recordings then")
+    add_model(parser)
+
+
+def run(options: Namespace) -> None:
+    """Enrol or forget, and write the file."""
+    if options.remove == bool(options.recordings):
+        raise ValueError("give recordings to enrol, or --remove and none")
+    check_outputs([options.voices], options.recordings)
+    extractor = Extractor.load(options.model, options.device)
+    if options.voices.exists() or options.remove:
+        extractor.load_voices(options.voices)
+    if options.remove:
+        extractor.voices.remove(options.name)
+        said = f"{options.name} is forgotten"
+    else:
+        voice = extractor.enroll(options.name, options.recordings)
+        said = f"{options.name}: {_some(voice.recordings, 'recording')}, {voice.seconds:.1f} s"
+    extractor.voices.save(options.voices)
+    print(f"{said}; {_some(len(extractor.voices), 'voice')} in {options.voices}")
+
+
+def _some(count: int, what: str) -> str:
+    """A number of things."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,107 @@
+"""Laws of embedding on a processor: the same embeddings as the model's own, whatever the batch."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from simple_spk.cpu_embedding import CpuEmbedding, FoldedResNet, each_on_a_core
+from simple_spk.fbank import Fbank
+from simple_spk.resnet import ResNet
+
+SHAPES = {
+    "full depth": {"width": 8, "embedding_dim": 6},
+    "small": {"width": 16, "stem_stride": 2},
+    "odd": {"num_mels": 23, "width": 3, "blocks": (1, 2), "stem_stride": 3},
+    "wide": {"width": 32, "blocks": (1, 1, 1)},
+    "polar": {"width": 4, "output": {"form": "polar", "centred": True, "initial_length": 2.0}},
+}
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_a_folded_encoder_is_the_encoder(
+    shape: str, stir: Callable[[nn.Module], nn.Module]
+) -> None:
+    torch.manual_seed(0)
+    encoder = stir(ResNet(**SHAPES[shape])).eval()
+    folded = FoldedResNet(encoder)
+    for frames in (1, 2, 3, 7, 8, 9, 31, 64, 65, 100, 333):
+        for count in (1, 3):
+            features = torch.randn(count, frames, encoder.num_mels)
+            before = features.clone()
+            expected = encoder(features)
+            assert (folded(features) - expected).norm() / expected.norm() < 1e-5, (frames, count)
+            assert torch.equal(features, before)
+
+
+def test_a_batch_does_not_show_in_an_answer(
+    tiny_model: tuple[Fbank, ResNet, nn.Module], two_threads: None
+) -> None:
+    """Not even in the last bit; and the answer is that of the model itself."""
+    front_end, encoder, _ = tiny_model
+    embed = CpuEmbedding(front_end, encoder)
+    torch.manual_seed(0)
+    lengths = torch.tensor([400, 16000, 9001, 8999, 31999, 2345])
+    waveforms = torch.randn(len(lengths), 32000) * 0.1  # what pads is not zero
+    together = embed(waveforms, lengths)
+    assert not together.requires_grad
+    backwards = embed(waveforms.flip(0), lengths.flip(0)).flip(0)
+    assert torch.equal(together, backwards)
+    with torch.no_grad():
+        expected = encoder(*front_end(waveforms, lengths))
+    assert ((together - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-4
+    for row, waveform, length in zip(together, waveforms, lengths, strict=True):
+        assert torch.equal(embed(waveform[None, :length])[0], row)
+
+
+def test_another_encoder_is_used_as_it_is() -> None:
+    class Mean(nn.Module):
+        def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+            return features.mean(dim=1)
+
+    front_end = Fbank(mean_normalisation=False).eval()
+    waveforms = torch.randn(2, 5000)
+    expected = front_end(waveforms)[0].mean(dim=1)
+    torch.testing.assert_close(CpuEmbedding(front_end, Mean())(waveforms), expected)
+
+
+def test_rows_are_computed_at_the_same_time_and_threads_are_left_as_they_were(
+    two_threads: None,
+) -> None:
+    both = threading.Barrier(2)
+    threads = []
+
+    def task(row: Tensor) -> Tensor:
+        both.wait(timeout=60)  # nobody passes alone
+        threads.append(torch.get_num_threads())
+        return row + 1
+
+    rows = list(torch.arange(4.0))
+    assert each_on_a_core(task, rows) == [row + 1 for row in rows]
+    assert threads == [1] * 4
+    assert torch.get_num_threads() == 2
+    new_thread = []
+    thread = threading.Thread(target=lambda: new_thread.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert new_thread == [2]
+
+
+def test_a_failure_leaves_the_threads_as_they_were(two_threads: None) -> None:
+    def fail(row: Tensor) -> Tensor:
+        raise ValueError("as planned")
+
+    with pytest.raises(ValueError, match="as planned"):
+        each_on_a_core(fail, list(torch.arange(3.0)))
+    assert torch.get_num_threads() == 2
