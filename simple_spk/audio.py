@@ -33,7 +33,7 @@ LARGEST_WAV_BYTES = 0x7FFFFFFF
 UNKNOWN_FORMAT = 1  # libsndfile's error code
 BLOCK_SAMPLES = 2**20  # read at a time, in all channels together
 # Rates are converted as a fraction. All common ones have a smaller denominator (11,025 to 16,000 Hz
-# is 441/640); without a limit 11,127 Hz would need a filter of 700 MB. It errs by less than 1e-4.
+# is 441/640); without a limit 11,127 Hz would need a filter of 700 MB. It errs by less than 1e-3.
 LARGEST_DENOMINATOR = 640
 
 
@@ -163,10 +163,11 @@ def resampled(
     blocks: Iterable[NDArray[np.float32]], found_rate: int, wanted_rate: int
 ) -> Iterator[NDArray[np.float32]]:
     """The blocks (samples,) of one waveform at another rate, as if it were converted in one."""
-    if found_rate == wanted_rate:
+    ratio = Fraction(found_rate, wanted_rate).limit_denominator(LARGEST_DENOMINATOR)
+    if ratio == 1:
         yield from blocks
         return
-    resampler = _resampler(found_rate, wanted_rate)
+    resampler = _resampler(ratio)
     unit, made_of_unit, context = resampler.unit, resampler.made_of_unit, resampler.context
     held, done = np.empty(0, np.float32), 0  # samples not done with, and how many are context only
     remaining = iter(blocks)
@@ -212,9 +213,9 @@ class _Resampler:
 
 
 @functools.cache  # its filter takes longer to make than a crop to resample
-def _resampler(found_rate: int, wanted_rate: int) -> _Resampler:
-    """The converter from one rate to another."""
-    return _Resampler(Fraction(found_rate, wanted_rate).limit_denominator(LARGEST_DENOMINATOR))
+def _resampler(ratio: Fraction) -> _Resampler:
+    """The converter between rates of this ratio."""
+    return _Resampler(ratio)
 
 
 def _crop(waveform: NDArray[np.float32], samples: int, position: float) -> NDArray[np.float32]:

@@ -23,6 +23,7 @@ from simple_spk.quality import RecordingQuality
 from simple_spk.recordings import (
     BATCH_SECONDS,
     EmbeddedBatch,
+    NoSpeechError,
     Recording,
     embed_recordings,
     embedded_batches,
@@ -159,7 +160,10 @@ class Extractor:
         """
         first, second = as_list(enrol), as_list(test)
         chance, threshold, because = self._threshold(prior, false_accept_rate, voices=1)
-        embeddings, qualities = self._listen([*first, *second], sample_rate)
+        try:
+            embeddings, qualities = self._listen([*first, *second], sample_rate)
+        except NoSpeechError as error:
+            return Verdict(None, None, None, None, threshold, str(error), ((), ()))
         sides = (slice(0, len(first)), slice(len(first), None))
         voices = [_voice(embeddings[side], qualities[side]) for side in sides]
         scores, ratios = self._compare(voices[:1], voices[1])
@@ -214,7 +218,10 @@ class Extractor:
             raise ValueError("no voice is enrolled: enrol some first, or load them")
         names = list(self.voices)
         chance, threshold, because = self._threshold(prior, false_accept_rate, len(names))
-        embeddings, qualities = self._listen(as_list(recordings), sample_rate)
+        try:
+            embeddings, qualities = self._listen(as_list(recordings), sample_rate)
+        except NoSpeechError as error:
+            return Identification(None, None, (), threshold, str(error), ())
         scores, ratios = self._compare(list(self.voices.values()), _voice(embeddings, qualities))
         probabilities = None if ratios is None else posterior(ratios, chance)
         order = np.argsort(-(scores if ratios is None else ratios), kind="stable").tolist()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FRAME_SECONDS = 0.02
-SILENCE_DECIBEL = -80.0  # under full scale: what is quieter drowns in the front end's dither
+SILENT_POWER = 1e-8  # 80 dB under full scale: what is quieter drowns in the front end's dither
 QUIET_PERCENTILE, LOUD_PERCENTILE = (
     10.0,
     95.0,
@@ -44,11 +44,14 @@ class QualityMeter:
         self._powers: list[NDArray[np.float64]] = []
         self._samples = self._clipped = 0
         self._peak = 0.0
+        self._rest = np.empty(0, np.float32)  # less than a frame
 
     def add(self, waveform: NDArray[np.float32]) -> None:
         """Take the next samples (samples,) into account."""
         size = round(FRAME_SECONDS * self.sample_rate)
-        frames = waveform[: len(waveform) // size * size].reshape(-1, size)
+        held = np.concatenate([self._rest, waveform]) if len(self._rest) else waveform
+        whole = len(held) // size * size
+        frames, self._rest = held[:whole].reshape(-1, size), held[whole:].copy()
         if len(frames):
             means = frames.mean(axis=1, dtype=np.float64)  # a constant offset is not heard
             squares = np.einsum("ij,ij->i", frames, frames, dtype=np.float64) / size
@@ -61,13 +64,15 @@ class QualityMeter:
     def quality(self) -> RecordingQuality:
         """The quality of all that was added."""
         powers = np.concatenate([np.zeros(0), *self._powers])
-        levels = 10.0 * np.log10(powers + 10.0 ** (SILENCE_DECIBEL / 10.0 - 3.0))
-        heard = levels > SILENCE_DECIBEL  # exact zeros tell nothing of the noise elsewhere
-        is_speech = _speech_frames(levels, heard)
+        heard = np.flatnonzero(powers > SILENT_POWER)
+        if len(heard):  # silence around a recording was added to it; within, it is a pause
+            powers = powers[heard[0] : heard[-1] + 1]
+        powers = np.maximum(powers, SILENT_POWER)
+        is_speech = _speech_frames(powers)
         return RecordingQuality(
             seconds=self._samples / self.sample_rate,
             speech_seconds=float(is_speech.sum()) * FRAME_SECONDS,
-            signal_to_noise_db=_signal_to_noise(powers[heard], powers[is_speech]),
+            signal_to_noise_db=_signal_to_noise(powers, powers[is_speech]),
             clipped_share=self._clipped / max(1, self._samples),
             peak=self._peak,
         )
@@ -80,16 +85,17 @@ def measure_quality(waveform: NDArray[np.float32], sample_rate: int) -> Recordin
     return meter.quality()
 
 
-def _speech_frames(levels: NDArray[np.float64], heard: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _speech_frames(powers: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which frames (n,) are speech: those well above the quiet ones, and their neighbours."""
-    if not heard.any():
-        return heard
-    quiet, loud = np.percentile(levels[heard], [QUIET_PERCENTILE, LOUD_PERCENTILE])
+    levels = 10.0 * np.log10(powers)
+    if not len(levels):
+        return np.zeros(0, np.bool_)
+    quiet, loud = np.percentile(levels, [QUIET_PERCENTILE, LOUD_PERCENTILE])
     threshold = quiet + max(LEAST_THRESHOLD_DECIBEL, THRESHOLD_SHARE * (loud - quiet))
-    active = heard & (levels > threshold)
+    active = levels > threshold
     near = 2 * SHORTEST_SOUND_FRAMES - 1
     sounds = active & (_sum_around(active, near) >= SHORTEST_SOUND_FRAMES)
-    return heard & (_sum_around(sounds, 2 * HANGOVER_FRAMES + 1) > 0)
+    return (powers > SILENT_POWER) & (_sum_around(sounds, 2 * HANGOVER_FRAMES + 1) > 0)
 
 
 def _sum_around(flags: NDArray[np.bool_], width: int) -> NDArray[np.int64]:
@@ -99,12 +105,12 @@ def _sum_around(flags: NDArray[np.bool_], width: int) -> NDArray[np.int64]:
     return sums[width:] - sums[:-width]
 
 
-def _signal_to_noise(heard: NDArray[np.float64], speech: NDArray[np.float64]) -> float:
-    """Decibels between the powers of speech frames and those of the quietest that are heard."""
-    if not len(heard):
+def _signal_to_noise(powers: NDArray[np.float64], speech: NDArray[np.float64]) -> float:
+    """Decibels between the powers of speech frames and those of the quietest of all frames."""
+    if not len(powers):
         return DECIBEL_RANGE[0]
-    noise = float(np.percentile(heard, QUIET_PERCENTILE))
-    signal = float((speech if len(speech) else heard).mean()) - noise
+    noise = float(np.percentile(powers, QUIET_PERCENTILE))
+    signal = float((speech if len(speech) else powers).mean()) - noise
     ratio = max(signal, 0.0) / noise
     return float(np.clip(10.0 * np.log10(ratio + 1e-9), *DECIBEL_RANGE))
 

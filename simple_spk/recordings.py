@@ -183,9 +183,13 @@ def ask_all(
         return list(bar)
 
 
-def too_short(name: str, seconds: float) -> AudioError:
+class NoSpeechError(AudioError):
+    """A recording that is whole, and holds nothing that a voice could be told from."""
+
+
+def too_short(name: str, seconds: float) -> NoSpeechError:
     """What to say about a recording of which no embedding can be made."""
-    return AudioError(
+    return NoSpeechError(
         f"{name} lasts {seconds * 1000:.1f} ms, less than one frame of "
         f"{SHORTEST_SECONDS * 1000:.0f} ms: leave it out"
     )
@@ -362,6 +366,6 @@ def _is_silent(waveform: Waveform) -> bool:
     return bool(waveform.min() == waveform.max())
 
 
-def _silent(name: str) -> AudioError:
+def _silent(name: str) -> NoSpeechError:
     """What to say about a recording in which nothing is to be heard."""
-    return AudioError(f"{name} is silent, all its samples are equal: leave it out")
+    return NoSpeechError(f"{name} is silent, all its samples are equal: leave it out")

@@ -27,17 +27,17 @@ class Verdict(NamedTuple):
     """The answer to: do the recordings of two sides have one speaker?
 
     Arguments:
-        score: the model's similarity of the two sides.
+        score: the model's similarity of the two sides; None if one of them holds nothing at all.
         log_likelihood_ratio: natural logarithm of how much likelier that score is if they have one
             speaker; None if the model is not calibrated.
         probability: that they have one speaker; None if the model is not calibrated.
         accepted: whether to take them for one speaker; None if nobody can tell, or nobody should.
         threshold: what was accepted from: a log likelihood ratio, or else a score.
         reason: for what is accepted, in words.
-        qualities: of the recordings of either side.
+        qualities: of the recordings of either side; none if there is no score.
     """
 
-    score: float
+    score: float | None
     log_likelihood_ratio: float | None
     probability: float | None
     accepted: bool | None
@@ -48,7 +48,7 @@ class Verdict(NamedTuple):
     @property
     def sureness(self) -> str:
         """How much the score says, in the words of forensic reports."""
-        return in_words(self.log_likelihood_ratio)
+        return "no evidence" if self.score is None else in_words(self.log_likelihood_ratio)
 
 
 class Candidate(NamedTuple):
@@ -65,7 +65,7 @@ class Identification(NamedTuple):
 
     name is who it is, or None: nobody of those enrolled (accepted is False), or nobody can tell
     (accepted is None). All voices that are enrolled are candidates, the likeliest first; their
-    probabilities leave room for somebody else.
+    probabilities leave room for somebody else. A recording that holds nothing has no candidates.
     """
 
     name: str | None

@@ -1,5 +1,6 @@
 """Laws of reading audio: a crop is a slice, and bad files are named."""
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 import torchaudio.functional
 from numpy.typing import NDArray
 
+from simple_spk import audio
 from simple_spk.audio import AudioError, duration_seconds, read_crop, read_recording
 from tools.write_m4a import write_m4a
 
@@ -297,3 +299,47 @@ def test_speed_uses_the_whole_recording(tmp_path):
     crop = read_crop(tmp_path / "x.wav", 8000, 0.999, 16000, 2.0)
     assert len(crop) == 8000
     assert np.abs(crop[100:-100] - np.linspace(-0.5, 0.5, 8000)[100:-100]).max() < 0.01
+
+
+@pytest.mark.parametrize("rate", [8000, 11127, 16000, 44100, 96000])
+def test_blocks_follow_each_other_without_a_seam(
+    rate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read in small blocks, a recording is the same as read at once."""
+    path = tmp_path / "x.wav"
+    soundfile.write(path, noise(3 * rate, 2), rate, subtype="FLOAT")
+    whole = read_recording(path)
+    for block_samples in (2, 2000, 2 * rate - 1, 2 * rate):
+        monkeypatch.setattr(audio, "BLOCK_SAMPLES", block_samples * (50 if rate > 8000 else 1000))
+        blocks = list(audio.recording_blocks(path))
+        np.testing.assert_allclose(np.concatenate(blocks), whole, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [11127, 15999, 47999, 96001])
+def test_rates_that_share_no_divisor_are_converted_with_small_filters(
+    rate: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.wav"
+    soundfile.write(path, sine(2.0, 1000.0, rate), rate)
+    waveform = read_recording(path)
+    assert len(waveform) == pytest.approx(32000, rel=1e-3)
+    assert loudest_hertz(waveform) == pytest.approx(1000.0, abs=1.0)
+    for unit in (f for f in gc.get_objects() if isinstance(f, audio._Resampler)):
+        assert unit.unit * unit.made_of_unit < 4e6
+
+
+def test_floats_louder_than_full_scale_are_kept(tmp_path: Path) -> None:
+    path, waveform = tmp_path / "x.wav", noise(8000) * 40000.0
+    soundfile.write(path, waveform, 16000, subtype="FLOAT")
+    assert np.array_equal(read_recording(path), waveform)
+    soundfile.write(path, waveform * 1e9, 16000, subtype="FLOAT")
+    with pytest.raises(AudioError, match=r"x\.wav holds samples as large as 2e\+13"):
+        read_recording(path)
+
+
+@Readers
+@pytest.mark.parametrize("rate", [1, 1999, 10**6, 2**31 - 1])
+def test_absurd_rates(read: Callable, rate: int, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "x.wav", noise(8000), rate)
+    with pytest.raises(AudioError, match=rf"x\.wav says {rate} samples a second"):
+        read(tmp_path / "x.wav")

@@ -12,10 +12,9 @@ from simple_spk.fbank import Fbank
 from simple_spk.resnet import ResNet
 
 SHAPES = {
-    "full depth": {"width": 8, "embedding_dim": 6},
-    "small": {"width": 16, "stem_stride": 2},
+    "full depth": {"width": 8, "stem_stride": 2, "embedding_dim": 6},
     "odd": {"num_mels": 23, "width": 3, "blocks": (1, 2), "stem_stride": 3},
-    "wide": {"width": 32, "blocks": (1, 1, 1)},
+    "wide": {"width": 32, "blocks": (1, 1), "stem_stride": 2},
     "polar": {"width": 4, "output": {"form": "polar", "centred": True, "initial_length": 2.0}},
 }
 
@@ -36,7 +35,7 @@ def test_a_folded_encoder_is_the_encoder(
     torch.manual_seed(0)
     encoder = stir(ResNet(**SHAPES[shape])).eval()
     folded = FoldedResNet(encoder)
-    for frames in (1, 2, 3, 7, 8, 9, 31, 64, 65, 100, 333):
+    for frames in (1, 2, 3, 7, 8, 9, 31, 64, 65, 133):
         for count in (1, 3):
             features = torch.randn(count, frames, encoder.num_mels)
             before = features.clone()

@@ -11,6 +11,7 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
+from simple_spk import decoding
 from simple_spk.decoding import BadRecordingError, decode, header_seconds
 from tools.write_m4a import write_m4a
 
@@ -188,3 +189,15 @@ def test_an_error_can_leave_its_process(tmp_path: Path) -> None:
     copy = pickle.loads(pickle.dumps(caught.value))
     assert str(copy) == str(caught.value)
     assert (copy.kind, copy.details) == ("empty", "has 0 bytes")
+
+
+@pytest.mark.parametrize("rate", [16000, 44100])
+def test_blocks_follow_each_other_without_a_seam(
+    rate: int, noisy_tone: Tone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_m4a(tmp_path / "x.m4a", np.stack([noisy_tone(3.0), noisy_tone(3.0, 90.0)]), rate)
+    whole = decode(tmp_path / "x.m4a")
+    monkeypatch.setattr(decoding, "_BLOCK_SAMPLES", 5000)
+    blocks = list(decoding.decoded_blocks(tmp_path / "x.m4a"))
+    assert len(blocks) > 5
+    np.testing.assert_allclose(np.concatenate(blocks), whole, rtol=0.0, atol=1e-6)

@@ -381,6 +381,20 @@ def test_digital_silence_within_a_recording_does_no_harm(
         extractor.embed([half, silence])
 
 
+def test_a_recording_that_holds_nothing_gets_a_verdict_of_its_own(
+    extractor: Extractor, spoken: list[Path], tmp_path: Path
+) -> None:
+    silence, short = tmp_path / "silence.wav", tmp_path / "short.wav"
+    soundfile.write(silence, np.zeros(8000, dtype=np.float32), 16000)
+    soundfile.write(short, np.ones(3, dtype=np.float32), 16000)
+    for bad in (silence, short):
+        verdict = extractor.verify(spoken[0], bad)
+        assert verdict.score is None and verdict.accepted is None and bad.name in verdict.reason
+    extractor.enroll("Ann", spoken[0])
+    found = extractor.identify(silence)
+    assert found.name is None and found.accepted is None and "is silent" in found.reason
+
+
 def test_a_missing_recording_is_named(extractor: Extractor, recordings: list[Path]) -> None:
     with pytest.raises(AudioError, match=r"missing\.wav"):
         extractor.embed([*recordings, "missing.wav"])

@@ -14,7 +14,7 @@ def write_m4a(
 
     The container's index (moov) comes last, as encoders write it, or first, as servers like it.
     """
-    channels = np.atleast_2d(waveform).astype(np.float32)
+    channels = np.ascontiguousarray(np.atleast_2d(waveform), np.float32)
     layout = {1: "mono", 2: "stereo"}[len(channels)]
     options = {"movflags": "+faststart"} if index_first else {}
     path.parent.mkdir(parents=True, exist_ok=True)

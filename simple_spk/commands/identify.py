@@ -43,7 +43,8 @@ def run(options: Namespace) -> None:
             print(f"  {found.reason}")
         for candidate in found.candidates[: options.top]:
             print(f"  {_line(candidate)}")
-        print(quality_line("recording", found.qualities[0]))
+        for quality in found.qualities:
+            print(quality_line("recording", quality))
     if options.json:
         print(json.dumps(answers))
 

@@ -38,12 +38,15 @@ def run(options: Namespace) -> None:
         options.far or options.prior or verdict.probability is None
     ):
         print(f"  {verdict.reason}")
-    for path, (quality,) in zip((options.enrol, options.test), verdict.qualities, strict=True):
-        print(quality_line(path, quality))
+    for path, side in zip((options.enrol, options.test), verdict.qualities, strict=True):
+        for quality in side:
+            print(quality_line(path, quality))
 
 
 def _sentence(verdict: Verdict, at_a_rate: bool) -> str:
     """A verdict in one line."""
+    if verdict.score is None:
+        return f"{answer_without_decision(verdict.threshold)}: {verdict.reason}"
     details = strength(verdict.score, verdict.log_likelihood_ratio)
     if verdict.accepted is None:
         return f"{answer_without_decision(verdict.threshold)}: {verdict.reason} ({details})"
