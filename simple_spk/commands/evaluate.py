@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.clustering import cluster_figures
 from simple_spk.commands.options import (
     add_figures,
     add_model,
@@ -75,6 +74,8 @@ def run(options: Namespace) -> None:
     results = score_lists(plan, embeddings, model.similarity, model.threshold, seconds, options)
     clusters = None
     if speakers is not None:
+        from simple_spk.clustering import cluster_figures  # takes a second, and is asked for rarely
+
         clusters = [
             cluster_figures(
                 *(trials.ids, embeddings.of(trials.ids), of_list),
