@@ -1,8 +1,6 @@
 """Comparisons of losses and settings: statistics by hand, and toy trainings from outside."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from scipy import stats
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tools import ablate, compare_losses  # noqa: E402
 from tools.ablate import variants_of  # noqa: E402
 from tools.compare_losses import loss_file, split_overrides  # noqa: E402
 from tools.experiment_runs import Run, Variant, run_once  # noqa: E402
@@ -78,17 +77,24 @@ def test_runs_without_anything_in_common_are_refused():
 
 
 def test_the_grid_has_every_point_and_similarity(tmp_path):
+    """mini.yaml stands at sharpness 2 and positive weight 0.1; it comes first, and once."""
     base = ROOT / "hparams/mini.yaml"
     grid = {"sharpness": [1.0, 2.0], "positive_weight": [0.05, 0.1]}
-    variants = variants_of(base, grid, ["inner_product", "cosine"], tmp_path)
+    variants = variants_of(base, grid, ["inner_product", "cosine"], tmp_path, [])
     assert [variant.name for variant in variants] == [
-        "simple",
-        *(f"sharpness_{r}-positive_weight_{a}" for r in (1, 2) for a in (0.05, 0.1)),
+        *("sharpness_2-positive_weight_0.1", "sharpness_1-positive_weight_0.05"),
+        *("sharpness_1-positive_weight_0.1", "sharpness_2-positive_weight_0.05"),
         *("inner_product", "cosine"),
     ]
+    assert variants[0].overrides == ()
     assert variants[1].overrides == ["--sharpness=1.0", "--positive_weight=0.05"]
     assert "CosineSimilarity" in variants[-1].yaml.read_text()
     assert "angular_bias: 0.0" in variants[-2].yaml.read_text()
+    moved = variants_of(base, grid, [], tmp_path, ["--sharpness=7"])
+    assert moved[0].name == "sharpness_7-positive_weight_0.1" and len(moved) == 5
+    assert [variant.name for variant in variants_of(base, {}, [], tmp_path, [])] == ["simple"]
+    with pytest.raises(ValueError, match="no numbers rounds"):
+        variants_of(base, {"rounds": [1.0]}, [], tmp_path, [])
 
 
 def test_unknown_losses_are_named_with_the_known_ones():
@@ -111,47 +117,41 @@ def corpus(tmp_path_factory):
     return folder
 
 
-def run_tool(*arguments):
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def run_tool(main, monkeypatch, capsys, *arguments):
+    """The exit code and the errors of a tool; what it trains are processes of their own."""
+    monkeypatch.setattr(sys, "argv", [main.__module__, *map(str, arguments)])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return main(), capsys.readouterr().err
 
 
-def test_losses_are_compared_and_nothing_is_done_twice(corpus, tmp_path):
+def test_losses_are_compared_and_nothing_is_done_twice(corpus, tmp_path, monkeypatch, capsys):
     output = tmp_path / "losses"
-    command = ["tools/compare_losses.py", "hparams/mini.yaml", "--losses", "softmax", "--seeds=7"]
+    base = ROOT / "hparams/mini.yaml"
+    command = [compare_losses.main, monkeypatch, capsys, base, "--losses", "softmax", "--seeds=7"]
     command += ["-o", output, "--", f"--data_folder={corpus}", *TINY]
-    finished = run_tool(*command)
-    assert finished.returncode == 0, finished.stderr
+    code, errors = run_tool(*command)
+    assert code == 0, errors
     results = {name: output / name / "7/metrics.json" for name in ("simple", "softmax")}
     assert all(path.is_file() for path in results.values())
     table = (output / "table.md").read_text()
     for name, path in results.items():
         assert f"| {name} | {json.loads(path.read_text())['eer']:.2f}" in table
     times = {path: path.stat().st_mtime_ns for path in results.values()}
-    finished = run_tool(*command)
-    assert finished.returncode == 0 and (output / "table.md").read_text() == table
+    assert run_tool(*command)[0] == 0 and (output / "table.md").read_text() == table
     assert {path: path.stat().st_mtime_ns for path in results.values()} == times
     # Other settings must not be mistaken for these.
-    finished = run_tool(*command, "--learning_rate=0.3")
-    assert finished.returncode == 1 and "other settings" in finished.stderr
-    assert "Traceback" not in finished.stderr
+    code, errors = run_tool(*command, "--learning_rate=0.3")
+    assert code == 1 and "other settings" in errors
 
 
-def test_the_ablation_runs_and_failures_are_told(corpus, tmp_path):
+def test_the_ablation_runs_and_failures_are_told(corpus, tmp_path, monkeypatch, capsys):
+    command = [ablate.main, monkeypatch, capsys, ROOT / "hparams/mini.yaml", "--sharpness=2", "-o"]
     overrides = ["--", f"--data_folder={corpus}", *TINY]
-    command = ["tools/ablate.py", "hparams/mini.yaml", "-o", tmp_path / "a", "--sharpness=3"]
-    finished = run_tool(*command, *overrides)
-    assert finished.returncode == 0, finished.stderr
-    assert "| sharpness_3 |" in (tmp_path / "a/table.md").read_text()
-    finished = run_tool(*command[:3], tmp_path / "b", *overrides, "--learning_rat=1")
-    assert finished.returncode == 1
-    assert "learning_rat" in finished.stderr and "train.log" in finished.stderr
+    code, errors = run_tool(*command, tmp_path / "a", *overrides)
+    assert code == 0, errors
+    assert "| sharpness_2 |" in (tmp_path / "a/table.md").read_text()
+    code, errors = run_tool(*command, tmp_path / "b", *overrides, "--learning_rat=1")
+    assert code == 1 and "learning_rat" in errors and "train.log" in errors
 
 
 def test_lists_without_labels_cannot_be_compared(tmp_path):

@@ -8,7 +8,7 @@ and angular bias (b_theta), what is not given staying as in BASE.yaml, and with 
         --similarities inner_product cosine --seeds 1 2 -o results/ablation -- --number_of_epochs=5
 
 It goes on where it was stopped. The first row of table.md, with which all others are compared, is
-BASE.yaml as it is.
+BASE.yaml as it is, on or off the grid.
 """
 
 import itertools
@@ -17,32 +17,56 @@ from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import yaml
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tools.compare_losses import LOSSES, REFERENCE, run_and_write, split_overrides
-from tools.exchange_loss import write_experiment
-from tools.experiment_runs import Variant
+from tools.exchange_loss import split, write_experiment
+from tools.experiment_runs import Overrides, Variant
 
 GRID = ("angular_bias", "sharpness", "positive_weight")
 SIMILARITIES = ("inner_product", "cosine")
 
 
 def variants_of(
-    base: Path, grid: Mapping[str, Sequence[float]], similarities: Sequence[str], folder: Path
+    base: Path,
+    grid: Mapping[str, Sequence[float]],
+    similarities: Sequence[str],
+    folder: Path,
+    overrides: Overrides,
 ) -> list[Variant]:
-    """BASE.yaml itself, every point of the grid, and every other similarity."""
-    variants = [Variant(REFERENCE, base)]
+    """BASE.yaml as it is, every other point of the grid, and every other similarity."""
+    own_point = point_of(base, list(grid), overrides)
+    variants = [Variant(name_of(own_point) or REFERENCE, base)]
     for values in itertools.product(*grid.values()):
         point = dict(zip(grid, values, strict=True))
-        name = "-".join(f"{key}_{value:g}" for key, value in point.items())
-        if point:
-            overrides = [f"--{key}={value}" for key, value in point.items()]
-            variants.append(Variant(name, base, overrides))
+        if point != own_point:
+            options = [f"--{key}={value}" for key, value in point.items()]
+            variants.append(Variant(name_of(point), base, options))
     for similarity in similarities:
         experiment = folder / "experiments" / f"{similarity}.yaml"
         write_experiment(base, LOSSES / f"simple_{similarity}.yaml", experiment)
         variants.append(Variant(similarity, experiment))
     return variants
+
+
+def point_of(base: Path, names: Sequence[str], overrides: Overrides) -> dict[str, float]:
+    """Where an experiment stands in a grid, by its YAML file and what overrides it."""
+    if not base.is_file():
+        raise FileNotFoundError(f"no such YAML file: {base}")
+    lines = [part.lines[0] for part in split(base.read_text(encoding="utf-8"))]
+    lines += [option.removeprefix("--").replace("=", ": ", 1) for option in overrides]
+    texts = {line.partition(":")[0]: line.partition(":")[2] for line in lines}
+    try:
+        return {name: float(yaml.safe_load(texts[name])) for name in names}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{base} has no numbers {', '.join(names)} to vary ({error})") from error
+
+
+def name_of(point: Mapping[str, float]) -> str:
+    """What a point of the grid is called, also as a folder."""
+    return "-".join(f"{key}_{value:g}" for key, value in point.items())
 
 
 def main() -> int:
@@ -59,7 +83,7 @@ def main() -> int:
     options = parser.parse_args(ours)
     grid = {name: getattr(options, name) for name in GRID if getattr(options, name)}
     try:
-        variants = variants_of(options.base, grid, options.similarities, options.output)
+        variants = variants_of(options.base, grid, options.similarities, options.output, overrides)
         print(run_and_write(variants, options.seeds, options.output, overrides, sys.argv))
     except (ValueError, OSError, RuntimeError) as error:
         print(f"ablate.py: error: {error}", file=sys.stderr)
