@@ -14,6 +14,7 @@ from simple_spk.whole_file import whole_file
 from tools.experiment_runs import Run
 
 EER, MIN_DCF = "EER %", "minDCF(0.01)"
+DECIMALS = {EER: 2, MIN_DCF: 3}
 AVERAGE = "average"  # over the test lists
 CONFIDENCE = 0.95
 
@@ -24,18 +25,17 @@ class Estimate(NamedTuple):
     mean: float
     half_width: float
 
-    def __str__(self) -> str:
-        digits = 3 if abs(self.mean) < 1.0 else 2
-        if math.isnan(self.half_width):
-            return f"{self.mean:.{digits}f}"
-        return f"{self.mean:.{digits}f} ± {self.half_width:.{digits}f}"
+    def text(self, decimals: int) -> str:
+        """Both numbers, as people write them."""
+        reach = "" if math.isnan(self.half_width) else f" ± {self.half_width:.{decimals}f}"
+        return f"{self.mean:.{decimals}f}{reach}"
 
 
 def estimate(values: Sequence[float]) -> Estimate:
     """The mean of one value per seed.
 
-    >>> print(estimate([1.0, 2.0, 3.0]))
-    2.00 ± 2.48
+    >>> estimate([1.0, 2.0, 3.0]).text(decimals=2)
+    '2.00 ± 2.48'
     """
     if len(values) < 2:
         return Estimate(float(np.mean(values)), math.nan)
@@ -92,16 +92,17 @@ def _figure(metrics: Mapping, value: str) -> float:
 def markdown(comparison: Comparison) -> str:
     """A table with a row per variant; the first is what the others are compared with."""
     columns = [
-        (f"{name}, {value}", table)
+        (f"{name}, {value}", table, DECIMALS[value])
         for value, tables in comparison.figures.items()
         for name, table in tables.items()
     ]
     reference = comparison.variants[0]
-    header = ["variant", *(title for title, _ in columns), f"EER less that of {reference}"]
+    header = ["variant", *(title for title, *_ in columns), f"EER less that of {reference}"]
     lines = [_row(header), _row(["---"] * len(header))]
     for number, variant in enumerate(comparison.variants):
-        cells = [str(estimate(table[number].tolist())) for _, table in columns]
-        lines.append(_row([variant, *cells, str(comparison.difference(number)) if number else ""]))
+        cells = [estimate(table[number].tolist()).text(digits) for _, table, digits in columns]
+        difference = comparison.difference(number).text(DECIMALS[EER]) if number else ""
+        lines.append(_row([variant, *cells, difference]))
     seeds = ", ".join(map(str, comparison.seeds))
     note = f"Mean over the seeds {seeds}, with 95 % intervals over seeds (Student's t); the last "
     note += "column is paired by seed."
@@ -127,7 +128,7 @@ def write_plot(path: Path, comparison: Comparison) -> None:
         reach = None if math.isnan(half_width) else half_width
         axes.errorbar(mean, place, xerr=reach, fmt="D", color="#0072b2", capsize=4, markersize=5)
     axes.set_yticks(range(len(comparison.variants)), comparison.variants)
-    axes.invert_yaxis()
+    axes.set_ylim(len(comparison.variants) - 0.5, -0.5)  # the first on top
     axes.grid(axis="x", color="0.92")
     axes.set_axisbelow(True)
     with whole_file(path) as partial:
