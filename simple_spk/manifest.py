@@ -104,6 +104,11 @@ def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
     )
 
 
+def count_speakers(path: str | Path) -> int:
+    """How many speakers a manifest has; a YAML file can ask for it with !apply."""
+    return len(read_manifest(path, with_ids=False).speakers)
+
+
 def write_manifest(
     path: str | Path,
     ids: Sequence[str],

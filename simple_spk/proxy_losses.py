@@ -1,14 +1,24 @@
-"""Losses with one learnable vector per class: what SimPLE is compared with.
+"""Losses with a learnable vector per class: what SimPLE is compared with.
 
 Each is called as ``loss(embeddings, labels)`` and has a ``similarity`` that scores at test time.
 Class vectors are ordinary parameters: several processes that share a batch average their gradients.
+In formulas w_j is the vector of class j, x an embedding, y its label, and theta_j the angle between
+x and w_j.
 """
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simple_spk.similarity import CosineSimilarity, Similarity
+from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
+
+# Cosines keep this distance from 1 and -1 where angles are taken: there their slope is infinite.
+SMALLEST_GAP = 1e-6
+SphereFaceVersion = Literal["v0", "v1", "v2"]
 
 
 class ProxyLoss(nn.Module):
@@ -19,33 +29,43 @@ class ProxyLoss(nn.Module):
         num_classes: how many labels there are: speakers of the training manifest, times the
             speeds if each speed of a voice is a speaker of its own.
         similarity: what scores pairs at test time.
+        vectors_per_class: those of class j are rows j * vectors_per_class and following.
     """
 
-    def __init__(self, embedding_dim: int, num_classes: int, similarity: Similarity) -> None:
+    def __init__(
+        self,
+        embedding_dim: int,
+        num_classes: int,
+        similarity: Similarity,
+        vectors_per_class: int = 1,
+    ) -> None:
         super().__init__()
-        if embedding_dim < 1 or num_classes < 2:
+        if embedding_dim < 1 or num_classes < 2 or vectors_per_class < 1:
             raise ValueError(
-                f"embedding_dim must be at least 1 and num_classes at least 2, not "
-                f"{embedding_dim} and {num_classes}"
+                f"embedding_dim {embedding_dim}, num_classes {num_classes} or {vectors_per_class} "
+                f"vectors per class: expected at least 1, 2 and 1"
             )
-        self.class_vectors = nn.Parameter(torch.empty(num_classes, embedding_dim))
+        self.num_classes = num_classes
+        self.class_vectors = nn.Parameter(
+            torch.empty(num_classes * vectors_per_class, embedding_dim)
+        )
         nn.init.xavier_uniform_(self.class_vectors)
         self.similarity = similarity
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The mean loss of embeddings (n, dim) with labels (n,), in the parameters' precision."""
-        num_classes, dim = self.class_vectors.shape
+        dim = self.class_vectors.shape[1]
         if embeddings.shape[1] != dim:
             raise ValueError(
                 f"embeddings have {embeddings.shape[1]} components, but the loss was made for "
                 f"{dim}: give encoder and loss the same embedding_dim"
             )
         largest = int(labels.max())
-        if largest >= num_classes:
+        if largest >= self.num_classes:
             raise ValueError(
-                f"label {largest} occurs, but the loss was made for num_classes: {num_classes}; it "
-                f"must be the number of training speakers, times the number of speeds if each "
-                f"speed of a voice is a speaker of its own"
+                f"label {largest} occurs, but the loss was made for num_classes: "
+                f"{self.num_classes}; it must be the number of training speakers, times the number "
+                f"of speeds if each speed of a voice is a speaker of its own"
             )
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.loss_of(embeddings.to(self.class_vectors.dtype), labels)
@@ -68,3 +88,223 @@ class SoftmaxLoss(ProxyLoss):
     def loss_of(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         logits = functional.linear(embeddings, self.class_vectors, self.class_biases)
         return functional.cross_entropy(logits, labels)
+
+
+class GeneralizedSoftmaxLoss(ProxyLoss):
+    """Cross-entropy over ``S(x, w_j) = |x| |w_j| (cos theta_j - b_theta)``: the SimPLE paper's CE*.
+
+    With a margin m, the target's is ``|x| |w_y| (cos theta_y - b_theta - m)``: CosFace*. (The
+    paper's appendix prints the margin in the other terms, where it would make the task easier.)
+    """
+
+    def __init__(
+        self, embedding_dim: int, num_classes: int, angular_bias: float = 0.3, margin: float = 0.0
+    ) -> None:
+        super().__init__(embedding_dim, num_classes, GeneralizedInnerProduct(angular_bias))
+        if margin < 0.0:
+            raise ValueError(f"margin must not be negative, but is {margin}")
+        self.margin = margin
+
+    def loss_of(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        logits = self.similarity(embeddings, self.class_vectors)
+        lengths = torch.linalg.vector_norm(embeddings, dim=1)
+        target_lengths = torch.linalg.vector_norm(self.class_vectors, dim=1)[labels]
+        targets = at(logits, labels) - self.margin * lengths * target_lengths
+        return functional.cross_entropy(put(logits, labels, targets), labels)
+
+
+class SphericalLoss(ProxyLoss):
+    """What losses over cosines share: cross-entropy of ``softmax_j(s cos theta_j)``, but with
+    another value, ``with_margin``, for the true class.
+
+    Arguments beyond those of ``ProxyLoss``:
+        logit_scale: s.
+        margin: m, whatever it means in the formula of each.
+        margin_ramp: two training steps between which the margin rises from nothing to its full
+            value; without them, it holds from the start.
+    """
+
+    no_margin = 0.0
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        num_classes: int,
+        logit_scale: float,
+        margin: float,
+        margin_ramp: Sequence[int] | None,
+        vectors_per_class: int = 1,
+    ) -> None:
+        super().__init__(embedding_dim, num_classes, CosineSimilarity(), vectors_per_class)
+        if logit_scale <= 0.0 or margin < self.no_margin:
+            raise ValueError(
+                f"logit_scale is {logit_scale} and margin {margin}; expected a positive scale and "
+                f"a margin of at least {self.no_margin}"
+            )
+        if margin_ramp is not None and not (
+            len(margin_ramp) == 2 and 0 <= margin_ramp[0] < margin_ramp[1]
+        ):
+            raise ValueError(f"margin_ramp must be two rising steps, not {margin_ramp}")
+        self.logit_scale = logit_scale
+        self.full_margin = self.margin = margin
+        self.margin_ramp = margin_ramp
+
+    def at_step(self, step: int) -> None:
+        """Set the margin that holds at a training step."""
+        if self.margin_ramp is not None:
+            start, end = self.margin_ramp
+            share = min(1.0, max(0.0, (step - start) / (end - start)))
+            self.margin = self.no_margin + share * (self.full_margin - self.no_margin)
+
+    def cosines(self, embeddings: Tensor, class_vectors: Tensor) -> Tensor:
+        """Cosines (n, classes) to each class, to its nearest vector if it has several."""
+        all_cosines = self.similarity(embeddings, class_vectors)
+        return all_cosines.view(len(embeddings), self.num_classes, -1).amax(dim=2)
+
+    def with_margin(self, target_cosines: Tensor) -> Tensor:
+        """What stands in the place of the cosines (n,) to the true classes."""
+        raise AssertionError(f"{type(self).__name__} must define with_margin or logits")
+
+    def logits(self, embeddings: Tensor, labels: Tensor, class_vectors: Tensor) -> Tensor:
+        """What the cross-entropy is of, (n, classes)."""
+        cosines = self.cosines(embeddings, class_vectors)
+        targets = at(cosines, labels)
+        return self.logit_scale * put(cosines, labels, self.with_margin(targets))
+
+    def loss_of(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(self.logits(embeddings, labels, self.class_vectors), labels)
+
+
+class NormFaceLoss(SphericalLoss):
+    """Cross-entropy of ``softmax_j(s cos theta_j)``, with s fixed: softmax on the sphere.
+
+    Wang et al., NormFace: L2 Hypersphere Embedding for Face Verification, 2017.
+    """
+
+    def __init__(self, embedding_dim: int, num_classes: int, logit_scale: float = 32.0) -> None:
+        super().__init__(embedding_dim, num_classes, logit_scale, 0.0, None)
+
+    def with_margin(self, target_cosines: Tensor) -> Tensor:
+        return target_cosines
+
+
+class CosFaceLoss(SphericalLoss):
+    """NormFace with ``s (cos theta_y - m)`` for the true class: AM-Softmax.
+
+    Wang et al., CosFace: Large Margin Cosine Loss for Deep Face Recognition, 2018; Wang et al.,
+    Additive Margin Softmax for Face Verification, 2018.
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        num_classes: int,
+        margin: float = 0.2,
+        logit_scale: float = 32.0,
+        margin_ramp: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(embedding_dim, num_classes, logit_scale, margin, margin_ramp)
+
+    def with_margin(self, target_cosines: Tensor) -> Tensor:
+        return target_cosines - self.margin
+
+
+class ArcFaceLoss(SphericalLoss):
+    """NormFace with ``s cos(theta_y + m)`` for the true class: AAM-Softmax.
+
+    Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, 2019. Where
+    ``theta_y + m`` exceeds pi, ``cos theta_y - m sin m`` takes over, as in the authors' code. With
+    several ``vectors_per_class`` the nearest counts: Deng et al., Sub-center ArcFace, 2020.
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        num_classes: int,
+        margin: float = 0.2,
+        logit_scale: float = 32.0,
+        margin_ramp: Sequence[int] | None = None,
+        vectors_per_class: int = 1,
+    ) -> None:
+        super().__init__(
+            embedding_dim, num_classes, logit_scale, margin, margin_ramp, vectors_per_class
+        )
+
+    def with_margin(self, target_cosines: Tensor) -> Tensor:
+        return cosine_of_wider_angle(target_cosines, self.margin)
+
+
+class SphereFaceLoss(SphericalLoss):
+    """NormFace with a function of ``m theta_y`` for the true class: A-Softmax.
+
+    Version v0 is ``(-1)^k cos(m theta_y) - 2 k``, which falls with the angle all the way; k is the
+    number of times that pi goes into ``m theta_y``. Liu et al., SphereFace: Deep Hypersphere
+    Embedding for Face Recognition, 2017. The other two are SphereFace-R: v1 is ``cos(min(m theta_y,
+    pi))``; v2 is ``cos theta_y``, but ``cos(theta_j / m)`` for the other classes. Liu et al.,
+    SphereFace Revived: Unifying Hyperspherical Face Recognition, 2022.
+
+    ``logit_scale`` None takes each embedding's own length for s, as in 2017.
+    """
+
+    no_margin = 1.0
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        num_classes: int,
+        margin: float = 1.5,
+        logit_scale: float | None = 32.0,
+        version: SphereFaceVersion = "v0",
+        margin_ramp: Sequence[int] | None = None,
+    ) -> None:
+        if version not in get_args(SphereFaceVersion):
+            raise ValueError(
+                f"version must be one of {get_args(SphereFaceVersion)}, not {version!r}"
+            )
+        scale = 1.0 if logit_scale is None else logit_scale
+        super().__init__(embedding_dim, num_classes, scale, margin, margin_ramp)
+        self.scale_is_length = logit_scale is None
+        self.version = version
+
+    def with_margin(self, target_cosines: Tensor) -> Tensor:
+        if self.version == "v2":
+            return target_cosines
+        angles = self.margin * angles_of(target_cosines)
+        if self.version == "v1":
+            return torch.cos(angles.clamp(max=math.pi))
+        turns = (angles.detach() / math.pi).floor()
+        signs = 1.0 - 2.0 * torch.remainder(turns, 2.0)
+        return signs * torch.cos(angles) - 2.0 * turns
+
+    def logits(self, embeddings: Tensor, labels: Tensor, class_vectors: Tensor) -> Tensor:
+        cosines = self.cosines(embeddings, class_vectors)
+        targets = self.with_margin(at(cosines, labels))
+        if self.version == "v2":
+            cosines = torch.cos(angles_of(cosines) / self.margin)
+        logits = self.logit_scale * put(cosines, labels, targets)
+        if self.scale_is_length:
+            logits = logits * torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+        return logits
+
+
+def angles_of(cosines: Tensor) -> Tensor:
+    """Angles whose slope is finite, also where a cosine is 1 or -1."""
+    return torch.arccos(cosines.clamp(SMALLEST_GAP - 1.0, 1.0 - SMALLEST_GAP))
+
+
+def cosine_of_wider_angle(cosines: Tensor, margin: float | Tensor) -> Tensor:
+    """``cos(theta + m)`` for cosines and margins (n,); beyond pi, ``cos theta - m sin m``."""
+    margins = torch.as_tensor(margin, dtype=cosines.dtype, device=cosines.device)
+    sines = (1.0 - cosines.square()).clamp(min=SMALLEST_GAP).sqrt()
+    wider = cosines * torch.cos(margins) - sines * torch.sin(margins)
+    return torch.where(cosines > -torch.cos(margins), wider, cosines - margins * margins.sin())
+
+
+def at(values: Tensor, labels: Tensor) -> Tensor:
+    """From values (n, classes), those (n,) of the labels (n,)."""
+    return values.gather(1, labels[:, None])[:, 0]
+
+
+def put(values: Tensor, labels: Tensor, targets: Tensor) -> Tensor:
+    """Values (n, classes) with targets (n,) in the places of the labels (n,)."""
+    return values.scatter(1, labels[:, None], targets[:, None])

@@ -39,5 +39,5 @@ def similarity_in_words(similarity: Similarity) -> str:
     if isinstance(similarity, GeneralizedInnerProduct):
         return f"generalized inner product, b_theta {float(similarity.angular_bias):g}"
     if isinstance(similarity, CosineSimilarity):
-        return "cosine"
+        return "cosine" if similarity.scale == 1.0 else f"cosine, times {similarity.scale:g}"
     return type(similarity).__name__

@@ -69,10 +69,19 @@ class GeneralizedInnerProduct(Similarity):
 
 @remember_arguments
 class CosineSimilarity(Similarity):
-    """The cosine between embeddings: the paper's ablation, and what proxy losses score with."""
+    """The cosine between embeddings: the paper's ablation, and what proxy losses score with.
+
+    Training with SimPLE wants scores of more than one unit: a ``scale`` multiplies them.
+    """
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        if scale <= 0.0:
+            raise ValueError(f"scale must be positive, not {scale}")
+        self.scale = scale
 
     def lift_queries(self, queries: Tensor) -> Tensor:
-        return functional.normalize(queries, dim=-1)
+        return self.scale * functional.normalize(queries, dim=-1)
 
     def lift_keys(self, keys: Tensor) -> Tensor:
         return functional.normalize(keys, dim=-1)

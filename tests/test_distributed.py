@@ -14,9 +14,12 @@ from simple_spk.distributed import (
     leave_group,
     mean_over_ranks,
 )
+from simple_spk.hard_example_losses import BroadFaceLoss, CurricularFaceLoss
 from simple_spk.key_queue import KeyQueue
 from simple_spk.loss import SimPLELoss
 from simple_spk.momentum import MomentumEncoder
+from simple_spk.proxy_losses import ArcFaceLoss
+from simple_spk.quality_losses import AdaFaceLoss
 from simple_spk.similarity import GeneralizedInnerProduct
 
 PROCESSES, LOCAL_BATCH, INPUT_DIM, DIM, STEPS, QUEUE = 2, 6, 5, 4, 7, 31
@@ -54,13 +57,40 @@ def train_a_little(process: int, processes: int) -> dict[str, torch.Tensor]:
     return state | {"queue": queue.keys.clone(), "labels": queue.labels.clone()}
 
 
+def train_class_vectors(process: int, processes: int) -> dict[str, torch.Tensor]:
+    """A few steps with losses over class vectors, some of which remember past batches."""
+    state = {}
+    for loss_class in (ArcFaceLoss, CurricularFaceLoss, AdaFaceLoss, BroadFaceLoss):
+        torch.manual_seed(0)
+        encoder, loss = nn.Linear(INPUT_DIM, DIM).double(), loss_class(DIM, 3).double()
+        own = loss
+        parameters = [*encoder.parameters(), *loss.parameters()]
+        if processes > 1:
+            encoder, loss = DistributedDataParallel(encoder), DistributedDataParallel(loss)
+        for step in range(STEPS):
+            generator = torch.Generator().manual_seed(step)
+            size = PROCESSES * LOCAL_BATCH
+            inputs = torch.randn(size, INPUT_DIM, generator=generator, dtype=torch.float64)
+            labels = torch.randint(3, (size,), generator=generator)
+            share = slice(process * size // processes, (process + 1) * size // processes)
+            loss(encoder(inputs[share]), labels[share]).backward()
+            with torch.no_grad():
+                for parameter in parameters:
+                    parameter -= 0.1 * parameter.grad
+                    parameter.grad = None
+        weights = {f"{loss_class.__name__} {n}": p.detach() for n, p in enumerate(parameters)}
+        state |= weights | {f"{loss_class.__name__} {n}": b for n, b in own.named_buffers()}
+    return state
+
+
 def in_process(process: int, folder: str) -> None:
     """What each of the processes does; results go to files."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=process, world_size=PROCESSES
     )
-    torch.save(train_a_little(process, PROCESSES), Path(folder) / f"{process}.pt")
+    state = train_a_little(process, PROCESSES) | train_class_vectors(process, PROCESSES)
+    torch.save(state, Path(folder) / f"{process}.pt")
     rows = gather_in_rank_order(torch.full((2, 1), float(process)))
     assert rows[:, 0].tolist() == [0.0, 0.0, 1.0, 1.0]
     assert float(mean_over_ranks(torch.tensor(float(process)))) == 0.5
@@ -73,7 +103,7 @@ def test_two_processes_equal_one_on_the_joined_batch(tmp_path):
     first, second = (torch.load(tmp_path / f"{p}.pt", weights_only=True) for p in range(PROCESSES))
     for name, value in first.items():
         assert torch.equal(value, second[name]), f"{name} differs between the processes"
-    for name, value in train_a_little(0, 1).items():
+    for name, value in (train_a_little(0, 1) | train_class_vectors(0, 1)).items():
         torch.testing.assert_close(first[name], value, rtol=1e-10, atol=1e-12, msg=name)
 
 

@@ -20,8 +20,9 @@ COMMANDS = sorted((ROOT / "simple_spk" / "commands").glob("*.py"))
 ON_SPEECHBRAIN = {"brain", "checkpoints"}
 # What the loss core may use beyond the standard library and itself.
 CORE = {
-    *("similarity", "distributed", "pair_sums", "loss", "key_queue", "momentum", "proxy_losses"),
-    *("schedule", "arguments"),
+    *("similarity", "distributed", "pair_sums", "loss", "key_queue", "momentum"),
+    *("proxy_losses", "hard_example_losses", "quality_losses", "sphereface2", "bessel"),
+    *("metric_learning", "schedule", "arguments"),
 }
 NUMPY_ONLY = {"metrics", "trials", "field_table"}
 

@@ -202,6 +202,30 @@ def test_sharpness_one_is_weighted_binary_cross_entropy():
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("positive_weight", [None, 0.1])
+def test_the_naive_and_the_balanced_loss_are_settings_of_it(positive_weight):
+    """The paper's Eq. 5 (two halves, doubled) and Eq. 7 (with the sign of b that Eq. 8 has)."""
+    queries, labels, keys, key_labels, own_keys = make_pairs()
+    if positive_weight is None:
+        loss = SimPLELoss(None, 0.5, 1.0, 2.0, -1.0, "joint").double()
+        weights = 1.0, 1.0
+    else:
+        loss = SimPLELoss(None, positive_weight, 1.0, 1.0, -1.0, "joint").double()
+        weights = positive_weight, 1.0 - positive_weight
+    terms = []
+    for i in range(len(queries)):
+        for j in range(len(keys)):
+            if j != own_keys[i]:
+                x, z = queries[i], keys[j]
+                score = float(x @ z - loss.similarity.angular_bias * x.norm() * z.norm())
+                if labels[i] == key_labels[j]:
+                    terms.append(weights[0] * math.log(1 + math.exp(-score + 1.0)))
+                else:
+                    terms.append(weights[1] * math.log(1 + math.exp(score - 1.0)))
+    actual = loss(queries, labels, keys, key_labels, own_keys)
+    assert float(actual.detach()) == pytest.approx(sum(terms) / len(terms), rel=1e-9)
+
+
 def test_keys_that_want_a_gradient_get_it():
     queries, labels, keys, key_labels, own_keys = make_pairs()
     keys.requires_grad_()

@@ -358,6 +358,8 @@ def test_every_yaml_runs(corpus, unbroken, tmp_path, yaml):
     if "\npretrained:" in yaml.read_text():  # sizes are those of the model that it starts from
         arguments = [text for text in arguments if not text.startswith(("--width", "--encoder"))]
         arguments.append(f"--pretrained={unbroken / 'model'}")
+    if "\nqueue:" not in yaml.read_text():
+        arguments = [text for text in arguments if not text.startswith("--queue_size")]
     finished = run(arguments)
     assert finished.returncode == 0, finished.stderr
     assert (tmp_path / yaml.stem / "metrics.json").is_file()

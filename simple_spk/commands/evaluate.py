@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simple_spk.commands.options import (
     add_figures,
@@ -14,13 +15,15 @@ from simple_spk.commands.options import (
     add_workers,
     model_name,
 )
-from simple_spk.commands.report import plan_report, report
-from simple_spk.commands.scored_lists import plan_scoring, score_lists
+from simple_spk.commands.report import ReportPlan, plan_report, report
+from simple_spk.commands.scored_lists import ScoringPlan, plan_scoring, score_lists
 from simple_spk.embeddings_file import Embeddings, read_embeddings, write_embeddings
 from simple_spk.evaluation import Located, locate
 from simple_spk.extractor import Extractor
 from simple_spk.recordings import embed_recordings, recording_seconds
+from simple_spk.speaker_labels import read_speakers
 from simple_spk.templates import recordings_needed
+from simple_spk.trials import speakers_of_recordings
 
 RECORDINGS_BETWEEN_SAVES = 8192
 
@@ -40,6 +43,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help=".npz or .safetensors to keep the embeddings in; those of this model that are already "
         "there are not computed again, so that an interrupted run goes on",
     )
+    parser.add_argument(
+        "--clusters",
+        action="store_true",
+        help="also compare the least similarity within speakers with the greatest between them, "
+        "and cluster the recordings of each list; the speakers are those of --speakers, else of "
+        "the manifest, else the list tells",
+    )
     add_scoring(parser)
     add_figures(parser, always_intervals=True)
 
@@ -48,6 +58,7 @@ def run(options: Namespace) -> None:
     """Embed what all lists need once, score and report."""
     plan = plan_scoring(options, options.save_embeddings)
     asked = plan_report(plan.lists, options)
+    speakers = _speakers_to_cluster(plan, asked, options) if options.clusters else None
     names = recordings_needed(plan.lists, plan.enrolments)
     places = locate(names, options.manifest, options.audio_folder)
     extractor = Extractor.load(options.model, options.device)
@@ -62,7 +73,32 @@ def run(options: Namespace) -> None:
     results = score_lists(
         plan, embeddings, model.similarity, model.threshold, seconds, options, model_name(options)
     )
-    report(results, asked, options)
+    clusters = None
+    if speakers is not None:
+        from simple_spk.clustering import cluster_figures  # takes a second, and is asked for rarely
+
+        clusters = [
+            cluster_figures(
+                *(trials.ids, embeddings.of(trials.ids), of_list),
+                *(model.similarity, model.threshold),
+            )
+            for trials, of_list in zip(plan.lists, speakers, strict=True)
+        ]
+    report(results, asked, options, clusters)
+
+
+def _speakers_to_cluster(
+    plan: ScoringPlan, asked: ReportPlan, options: Namespace
+) -> list[NDArray[np.int64]]:
+    """The speakers (ids,) of each list's recordings, from the best source that there is."""
+    if plan.enrolments is not None:
+        raise ValueError("--clusters are of recordings: they cannot be had with --enrolments")
+    speakers = []
+    for trials, told in zip(plan.lists, asked.speakers, strict=True):
+        if told is None and options.manifest is not None:
+            told = read_speakers(options.manifest, trials.ids)
+        speakers.append(speakers_of_recordings(trials) if told is None else told)
+    return speakers
 
 
 def _embed(

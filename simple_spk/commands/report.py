@@ -73,10 +73,18 @@ def plan_report(lists: Sequence[Trials], options: Namespace) -> ReportPlan:
     return ReportPlan(settings, speakers, metadata)
 
 
-def report(results: Sequence[ScoredTrials], plan: ReportPlan, options: Namespace) -> None:
-    """Show the figures of scored lists in every way that was asked for."""
+def report(
+    results: Sequence[ScoredTrials],
+    plan: ReportPlan,
+    options: Namespace,
+    clusters: Sequence[dict[str, Any]] | None = None,
+) -> None:
+    """Show the figures of scored lists, and those of clusters, in every way that was asked for."""
     settings = plan.settings
     found = [_find(*one, plan) for one in zip(results, plan.speakers, strict=True)]
+    if clusters is not None:
+        for one, of_list in zip(found, clusters, strict=True):
+            one.figures["clusters"] = of_list
     if options.json == STANDARD_OUTPUT:
         print(_as_json(found))
     else:
@@ -141,7 +149,7 @@ def _column(figures: dict[str, Any]) -> dict[str, str]:
     """The figures of one list, as texts by title."""
     column = {"list": figures["list"], "trials": f"{figures['trials']:,}"}
     if "eer" not in figures:
-        return column | {"labels": "none, so no error rates"}
+        return column | {"labels": "none, so no error rates"} | _clusters(figures)
     column["targets"] = f"{100 * figures['target_share']:.1f} %"
     column["EER"] = _with_interval(figures, ["eer"], 3, " %")
     for measure, title in (("min_dcf", "minDCF"), ("act_dcf", "actDCF")):
@@ -155,7 +163,34 @@ def _column(figures: dict[str, Any]) -> dict[str, str]:
             miss, false_alarm = 100 * rates["miss_rate"], 100 * rates["false_alarm_rate"]
             errors = f"misses {miss:.2f} %, false alarms {false_alarm:.2f} %"
             column[title] = f"{rates['threshold']:.4g}: {errors}"
-    return column
+    return column | _clusters(figures)
+
+
+def _clusters(figures: dict[str, Any]) -> dict[str, str]:
+    """The figures of clusters, if there are any, as texts by title."""
+    found = figures.get("clusters")
+    if found is None:
+        return {}
+    within, between = found["smallest_within_pair"], found["largest_between_pair"]
+    texts = {
+        "least within speakers": f"{found['smallest_within']:.4g}: {' and '.join(within)}",
+        "greatest between": f"{found['largest_between']:.4g}: {' and '.join(between)}",
+        "overlap": f"{100 * found['share_within_below_largest_between']:.3g} % within below it, "
+        f"{100 * found['share_between_above_smallest_within']:.3g} % between above the least",
+        "speakers": f"{found['speakers']:,} of {found['recordings']:,} recordings",
+    }
+    if found["clustered_recordings"] < found["recordings"]:
+        texts["of them clustered"] = (
+            f"{found['clustered_speakers']:,} of {found['clustered_recordings']:,} recordings"
+        )
+    for method, cuts in found["linkage"].items():
+        texts[f"{method} linkage"] = ", ".join(
+            f"ARI {cut['adjusted_rand_index']:.4f} with {cut['clusters']:,} clusters at "
+            f"{cut['threshold']:.4g} ({name})"
+            for name in ("own", "best")
+            if (cut := cuts[f"at_{name}_threshold"]) is not None
+        )
+    return texts
 
 
 def _with_interval(

@@ -110,6 +110,7 @@ def list_section(number: int, one: DrawnList, costs: Costs) -> str:
         f'<p class="quiet">{_hash(one.reported)}</p>',
         *(f'<p class="warning">{escape(note)}</p>' for note in notes if note),
         charts,
+        _clusters(one.reported.summary.get("clusters")),
         _conditions(one.reported, costs),
         _worst(one),
         "</section>",
@@ -129,6 +130,38 @@ def _beyond(scores: NDArray[np.floating], bayes: Sequence[tuple[float, str]]) ->
     """Which actual costs are paid at thresholds that no score reaches, or that all exceed."""
     beyond = [name for score, name in bayes if not scores.min() <= score <= scores.max()]
     return f" No score is near the threshold of {' and '.join(beyond)}." if beyond else ""
+
+
+def _clusters(found: Mapping[str, Any] | None) -> str:
+    """How well one threshold tells the speakers apart, if that was asked for."""
+    if found is None:
+        return ""
+    note = (
+        f"The least similarity within a speaker is {found['smallest_within']:.4f} "
+        f"({' and '.join(found['smallest_within_pair'])}), the greatest between speakers is "
+        f"{found['largest_between']:.4f} ({' and '.join(found['largest_between_pair'])}). "
+        f"{100 * found['share_within_below_largest_between']:.3g}\u00a0% of the pairs within "
+        f"speakers are no higher than that, "
+        f"{100 * found['share_between_above_smallest_within']:.3g}\u00a0% of those between "
+        f"speakers no lower than the least. Below, hierarchical clusterings of "
+        f"{found['clustered_recordings']:,} of {found['recordings']:,} recordings, of "
+        f"{found['clustered_speakers']:,} speakers, cut at a threshold; an adjusted Rand index of "
+        "1 means that the clusters are the speakers."
+    )
+    rows = [
+        [
+            Cell(f"{method} linkage", f"{name} threshold", look=""),
+            Cell(f"{cut['threshold']:.4f}"),
+            Cell(f"{cut['adjusted_rand_index']:.4f}", look="number main"),
+            Cell(f"{cut['clusters']:,}"),
+        ]
+        for method, cuts in found["linkage"].items()
+        for name in ("own", "best")
+        if (cut := cuts[f"at_{name}_threshold"]) is not None
+    ]
+    title = "Speakers as clusters"
+    head = ["Clustering", "Threshold", "Adjusted Rand index", "Clusters"]
+    return card(title, table(title, head, rows), note)
 
 
 def _conditions(reported: ReportedList, costs: Costs) -> str:

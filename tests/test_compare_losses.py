@@ -1,0 +1,162 @@
+"""Comparisons of losses and settings: statistics by hand, and toy trainings from outside."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tools import ablate, compare_losses  # noqa: E402
+from tools.ablate import variants_of  # noqa: E402
+from tools.compare_losses import loss_file, split_overrides  # noqa: E402
+from tools.experiment_runs import Run, Variant, run_once  # noqa: E402
+from tools.make_toy_corpus import make_toy_corpus  # noqa: E402
+from tools.seed_statistics import Comparison, estimate, markdown, write_comparison  # noqa: E402
+
+TINY = [
+    *("--prepare=null", "--speakers_per_batch=3", "--recordings_per_speaker=2", "--workers=0"),
+    *("--crop_seconds=[0.4, 0.5]", "--batches_per_epoch=2", "--number_of_epochs=1", "--width=4"),
+    *("--tensorboard=null", "--validation=null", "--device=cpu"),
+]
+
+
+def metrics(eer, min_dcf=0.5):
+    return {"eer": eer, "min_dcf": {"0.01": min_dcf, "0.05": 0.1}}
+
+
+def made_up_runs():
+    """Two losses, three seeds, two lists; seed 4 was trained for one of the losses only."""
+    eers = {"simple": [10.0, 12.0, 11.0], "softmax": [13.0, 14.5, 14.0]}
+    runs = [
+        Run(name, seed, {"a": metrics(eer), "b": metrics(eer + 2.0, 0.7)})
+        for name, values in eers.items()
+        for seed, eer in enumerate(values, start=1)
+    ]
+    return [*runs, Run("simple", 4, {"a": metrics(99.0), "b": metrics(99.0)})]
+
+
+def test_intervals_are_those_of_scipy():
+    values = [1.0, 1.4, 0.7, 1.1]
+    low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+    mean, half_width = estimate(values)
+    assert (mean - half_width, mean + half_width) == pytest.approx((low, high))
+    assert estimate([2.5]).text(2) == "2.50"
+
+
+def test_differences_are_paired_by_seed():
+    comparison = Comparison(made_up_runs())
+    assert comparison.seeds == [1, 2, 3], "a seed that one loss lacks does not count"
+    np.testing.assert_allclose(comparison.headline, [[11, 13, 12], [14, 15.5, 15]])
+    expected = stats.ttest_rel([14, 15.5, 15], [11, 13, 12]).confidence_interval(0.95)
+    mean, half_width = comparison.difference(1)
+    assert (mean - half_width, mean + half_width) == pytest.approx(tuple(expected))
+    assert half_width < estimate([14, 15.5, 15]).half_width  # pairing takes out the seed
+
+
+def test_the_table_and_the_plot_show_every_loss(tmp_path):
+    text = write_comparison(tmp_path, "`command`", made_up_runs())
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 4 and len({row.count("|") for row in rows}) == 1
+    assert "simple" in rows[2] and "11.00 ± 2.48" in rows[2]
+    assert "softmax" in rows[3] and "2.83 ± 0.72" in rows[3]
+    assert (tmp_path / "table.md").read_text() == text
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    one_seed = markdown(Comparison([run for run in made_up_runs() if run.seed == 1]))
+    assert "±" not in one_seed and "One seed" in one_seed
+
+
+def test_runs_without_anything_in_common_are_refused():
+    runs = [Run("a", 1, {"x": metrics(1.0)}), Run("b", 2, {"x": metrics(1.0)})]
+    with pytest.raises(ValueError, match="no seed"):
+        Comparison(runs)
+
+
+def test_the_grid_has_every_point_and_similarity(tmp_path):
+    """mini.yaml stands at sharpness 2 and positive weight 0.1; it comes first, and once."""
+    base = ROOT / "hparams/mini.yaml"
+    grid = {"sharpness": [1.0, 2.0], "positive_weight": [0.05, 0.1]}
+    variants = variants_of(base, grid, ["inner_product", "cosine"], tmp_path, [])
+    assert [variant.name for variant in variants] == [
+        *("sharpness_2-positive_weight_0.1", "sharpness_1-positive_weight_0.05"),
+        *("sharpness_1-positive_weight_0.1", "sharpness_2-positive_weight_0.05"),
+        *("inner_product", "cosine"),
+    ]
+    assert variants[0].overrides == ()
+    assert variants[1].overrides == ["--sharpness=1.0", "--positive_weight=0.05"]
+    assert "CosineSimilarity" in variants[-1].yaml.read_text()
+    assert "angular_bias: 0.0" in variants[-2].yaml.read_text()
+    moved = variants_of(base, grid, [], tmp_path, ["--sharpness=7"])
+    assert moved[0].name == "sharpness_7-positive_weight_0.1" and len(moved) == 5
+    assert [variant.name for variant in variants_of(base, {}, [], tmp_path, [])] == ["simple"]
+    with pytest.raises(ValueError, match="no numbers rounds"):
+        variants_of(base, {"rounds": [1.0]}, [], tmp_path, [])
+
+
+def test_unknown_losses_are_named_with_the_known_ones():
+    assert loss_file("aamsoftmax").is_file()
+    with pytest.raises(ValueError, match=r"no loss arcsoftmax.*aamsoftmax"):
+        loss_file("arcsoftmax")
+
+
+def test_options_after_the_dashes_are_those_of_training():
+    assert split_overrides(["x", "--", "--a=1", "--"]) == (["x"], ["--a=1", "--"])
+    assert split_overrides(["x"]) == (["x"], [])
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "corpus"
+    make_toy_corpus(
+        folder, train_speakers=4, valid_speakers=2, test_speakers=2, recordings_per_speaker=2
+    )
+    return folder
+
+
+def run_tool(main, monkeypatch, capsys, *arguments):
+    """The exit code and the errors of a tool; what it trains are processes of their own."""
+    monkeypatch.setattr(sys, "argv", [main.__module__, *map(str, arguments)])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return main(), capsys.readouterr().err
+
+
+def test_losses_are_compared_and_nothing_is_done_twice(corpus, tmp_path, monkeypatch, capsys):
+    output = tmp_path / "losses"
+    base = ROOT / "hparams/mini.yaml"
+    command = [compare_losses.main, monkeypatch, capsys, base, "--losses", "softmax", "--seeds=7"]
+    command += ["-o", output, "--", f"--data_folder={corpus}", *TINY]
+    code, errors = run_tool(*command)
+    assert code == 0, errors
+    results = {name: output / name / "7/metrics.json" for name in ("simple", "softmax")}
+    assert all(path.is_file() for path in results.values())
+    table = (output / "table.md").read_text()
+    for name, path in results.items():
+        assert f"| {name} | {json.loads(path.read_text())['eer']:.2f}" in table
+    times = {path: path.stat().st_mtime_ns for path in results.values()}
+    assert run_tool(*command)[0] == 0 and (output / "table.md").read_text() == table
+    assert {path: path.stat().st_mtime_ns for path in results.values()} == times
+    # Other settings must not be mistaken for these.
+    code, errors = run_tool(*command, "--learning_rate=0.3")
+    assert code == 1 and "other settings" in errors
+
+
+def test_the_ablation_runs_and_failures_are_told(corpus, tmp_path, monkeypatch, capsys):
+    command = [ablate.main, monkeypatch, capsys, ROOT / "hparams/mini.yaml", "--sharpness=2", "-o"]
+    overrides = ["--", f"--data_folder={corpus}", *TINY]
+    code, errors = run_tool(*command, tmp_path / "a", *overrides)
+    assert code == 0, errors
+    assert "| sharpness_2 |" in (tmp_path / "a/table.md").read_text()
+    code, errors = run_tool(*command, tmp_path / "b", *overrides, "--learning_rat=1")
+    assert code == 1 and "learning_rat" in errors and "train.log" in errors
+
+
+def test_lists_without_labels_cannot_be_compared(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "metrics.json").write_text(json.dumps({"lists": {"x": {"trials": 3}}}))
+    with pytest.raises(ValueError, match="no EER of x"):
+        run_once(Variant("a", ROOT / "hparams/mini.yaml"), 1, folder, [])

@@ -1,0 +1,95 @@
+"""The paper's ablation: python tools/ablate.py BASE.yaml --sharpness 1 2 3 -o FOLDER
+
+Trains an experiment with SimPLE at every point of a grid of sharpness (r), positive weight (alpha)
+and angular bias (b_theta), what is not given staying as in BASE.yaml, and with other similarities
+(inner product, cosine). Options after -- go to train.py, for all of them:
+
+    python tools/ablate.py hparams/mini.yaml --sharpness 1 2 3 --positive-weight 0.05 0.1 0.2 \\
+        --similarities inner_product cosine --seeds 1 2 -o results/ablation -- --number_of_epochs=5
+
+It goes on where it was stopped. The first row of table.md, with which all others are compared, is
+BASE.yaml as it is, on or off the grid.
+"""
+
+import itertools
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tools.compare_losses import LOSSES, REFERENCE, run_and_write, split_overrides
+from tools.exchange_loss import split, write_experiment
+from tools.experiment_runs import Overrides, Variant
+
+GRID = ("angular_bias", "sharpness", "positive_weight")
+SIMILARITIES = ("inner_product", "cosine")
+
+
+def variants_of(
+    base: Path,
+    grid: Mapping[str, Sequence[float]],
+    similarities: Sequence[str],
+    folder: Path,
+    overrides: Overrides,
+) -> list[Variant]:
+    """BASE.yaml as it is, every other point of the grid, and every other similarity."""
+    own_point = point_of(base, list(grid), overrides)
+    variants = [Variant(name_of(own_point) or REFERENCE, base)]
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        if point != own_point:
+            options = [f"--{key}={value}" for key, value in point.items()]
+            variants.append(Variant(name_of(point), base, options))
+    for similarity in similarities:
+        experiment = folder / "experiments" / f"{similarity}.yaml"
+        write_experiment(base, LOSSES / f"simple_{similarity}.yaml", experiment)
+        variants.append(Variant(similarity, experiment))
+    return variants
+
+
+def point_of(base: Path, names: Sequence[str], overrides: Overrides) -> dict[str, float]:
+    """Where an experiment stands in a grid, by its YAML file and what overrides it."""
+    if not base.is_file():
+        raise FileNotFoundError(f"no such YAML file: {base}")
+    lines = [part.lines[0] for part in split(base.read_text(encoding="utf-8"))]
+    lines += [option.removeprefix("--").replace("=", ": ", 1) for option in overrides]
+    texts = {line.partition(":")[0]: line.partition(":")[2] for line in lines}
+    try:
+        return {name: float(yaml.safe_load(texts[name])) for name in names}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{base} has no numbers {', '.join(names)} to vary ({error})") from error
+
+
+def name_of(point: Mapping[str, float]) -> str:
+    """What a point of the grid is called, also as a folder."""
+    return "-".join(f"{key}_{value:g}" for key, value in point.items())
+
+
+def main() -> int:
+    """Ablate; on a user's mistake say what is wrong."""
+    ours, overrides = split_overrides(sys.argv[1:])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
+    for name in GRID:
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, nargs="+", type=float, default=[], metavar="VALUE")
+    parser.add_argument("--similarities", nargs="+", choices=SIMILARITIES, default=[])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+    options = parser.parse_args(ours)
+    grid = {name: getattr(options, name) for name in GRID if getattr(options, name)}
+    try:
+        variants = variants_of(options.base, grid, options.similarities, options.output, overrides)
+        print(run_and_write(variants, options.seeds, options.output, overrides, sys.argv))
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"ablate.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

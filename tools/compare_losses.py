@@ -1,0 +1,94 @@
+"""Compare losses: python tools/compare_losses.py BASE.yaml --losses softmax aamsoftmax -o FOLDER
+
+BASE.yaml, an experiment with SimPLE, and the same experiment with each of the losses (names of
+hparams/losses, or YAML files of that kind) are trained with each seed: one process after the other,
+with equal encoder, budget and order of the data. Options after -- go to train.py, for all of them:
+
+    python tools/compare_losses.py hparams/mini.yaml --losses softmax aamsoftmax --seeds 1 2 3 \\
+        -o results/losses -- --number_of_epochs=5
+
+Stopped at any moment and started again with the same command, it goes on where it was; more losses
+and seeds may be added. FOLDER then holds table.md and plot.png, which are written anew whenever all
+losses have one seed more, and each run.
+"""
+
+import shlex
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tools.exchange_loss import write_experiment
+from tools.experiment_runs import ROOT, Overrides, Run, Variant, run_all
+from tools.seed_statistics import write_comparison
+
+LOSSES = ROOT / "hparams" / "losses"
+REFERENCE = "simple"
+
+
+def loss_file(name: str) -> Path:
+    """The file of a loss, by its name in hparams/losses or its path."""
+    path = Path(name) if name.endswith(".yaml") else LOSSES / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in LOSSES.glob("*.yaml")))
+        raise ValueError(f"no loss {name}: expected one of {known}, or a YAML file")
+    return path
+
+
+def compare(
+    base: Path, losses: Sequence[str], seeds: Sequence[int], folder: Path, overrides: Overrides
+) -> str:
+    """Run all losses with all seeds; the table of their error rates."""
+    variants = [Variant(REFERENCE, base)]
+    for path in map(loss_file, losses):
+        experiment = folder / "experiments" / f"{path.stem}.yaml"
+        write_experiment(base, path, experiment)
+        variants.append(Variant(path.stem, experiment))
+    return run_and_write(variants, seeds, folder, overrides, command=sys.argv)
+
+
+def run_and_write(
+    variants: Sequence[Variant],
+    seeds: Sequence[int],
+    folder: Path,
+    overrides: Overrides,
+    command: Sequence[str],
+) -> str:
+    """Run all variants, seed by seed, and write the table and the plot after each; the table."""
+    title = f"`python {shlex.join(command)}`"
+    runs: list[Run] = []
+    text = ""
+    for seed in dict.fromkeys(seeds):
+        runs += run_all(variants, seed, folder, overrides)
+        text = write_comparison(folder, title, runs)
+    return text
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments before --, and those after it."""
+    given = list(arguments)
+    place = given.index("--") if "--" in given else len(given)
+    return given[:place], given[place + 1 :]
+
+
+def main() -> int:
+    """Compare; on a user's mistake say what is wrong."""
+    ours, overrides = split_overrides(sys.argv[1:])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
+    parser.add_argument("--losses", nargs="+", required=True, metavar="LOSS")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+    options = parser.parse_args(ours)
+    try:
+        print(compare(options.base, options.losses, options.seeds, options.output, overrides))
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"compare_losses.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""An experiment with another loss: python tools/exchange_loss.py BASE.yaml LOSS.yaml NEW.yaml
+
+BASE.yaml is a complete experiment such as hparams/simple_resnet34.yaml, LOSS.yaml a file such as
+those in hparams/losses: some keys, whose values replace those of the same name or are put before
+``loss``. A key that is null there is left out of the experiment, of its modules and checkpoints; so
+is what only the replaced keys referred to. All other lines stay as they are, comments too, so that
+the result reads like a file written by hand.
+"""
+
+import re
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from simple_spk.whole_file import whole_file
+
+TOP_LEVEL_KEY = re.compile(r"([A-Za-z_]\w*):")
+REFERENCE = re.compile(r"<(\w+)")
+LOSS_OPTIONS = re.compile(r"\s+loss\.")
+
+
+class Part(NamedTuple):
+    """A key of a YAML file with all lines of its value, or a line between keys (key None)."""
+
+    key: str | None
+    lines: tuple[str, ...]
+
+    @property
+    def is_null(self) -> bool:
+        """Whether the key's value is null."""
+        return _without_comment(self.lines[0]).endswith(": null")
+
+    @property
+    def references(self) -> set[str]:
+        """The keys that the value refers to."""
+        return {name for line in self.lines for name in REFERENCE.findall(_without_comment(line))}
+
+
+def exchange_loss(base: str, block: str) -> str:
+    """The text of an experiment with the keys of a loss's text in the place of its own."""
+    new = [part for part in split(block) if part.key is not None]
+    keys = {part.key for part in new}
+    nulls = {part.key for part in new if part.is_null and part.key in keys_of(base)}
+    replacing = {part.key: part for part in new if part.key not in nulls}
+    added = [part for part in new if part.key not in keys_of(base)]
+    options_of_loss: tuple[str, ...] = ()
+    if "parameter_groups" in replacing:
+        options_of_loss = replacing.pop("parameter_groups").lines[1:]
+    result: list[Part] = []
+    replaced: list[Part] = []
+    for part in split(base):
+        if part.key == "loss":
+            result += added
+        if part.key in keys - {"parameter_groups"}:
+            replaced.append(part)
+            if part.key in replacing:
+                result.append(replacing[part.key])
+        else:
+            result.append(_without_entries(part, nulls) if nulls else part)
+        if part.key == "parameter_groups" and "loss" in keys:
+            result[-1] = _with_options_of_loss(result[-1], options_of_loss)
+    result = _without_orphans(result, replaced, kept=keys)
+    missing = {name for part in result for name in part.references} - {p.key for p in result}
+    if missing or "loss" not in {part.key for part in result}:
+        raise ValueError(
+            f"the experiment lacks {', '.join(sorted(missing)) or 'loss'}, to which its parts "
+            f"refer: the two files do not fit together"
+        )
+    return "".join(f"{line}\n" for part in result for line in part.lines)
+
+
+def split(text: str) -> list[Part]:
+    """The parts of a YAML file, in order."""
+    parts: list[Part] = []
+    for line in text.splitlines():
+        match = TOP_LEVEL_KEY.match(line)
+        if line.startswith(" ") and parts and parts[-1].key is not None:
+            parts[-1] = Part(parts[-1].key, (*parts[-1].lines, line))
+        else:
+            parts.append(Part(match[1] if match else None, (line,)))
+    return parts
+
+
+def keys_of(text: str) -> set[str | None]:
+    """The top-level keys of a YAML file."""
+    return {part.key for part in split(text)}
+
+
+def _without_comment(line: str) -> str:
+    """A line without the comment at its end."""
+    return re.split(r"(?:^|\s)#", line)[0].rstrip()
+
+
+def _without_entries(part: Part, names: set[str | None]) -> Part:
+    """A part whose value lacks the entries of these names, as those of modules."""
+    entries = re.compile(rf"\s+({'|'.join(map(str, names))}):")
+    return Part(part.key, tuple(line for line in part.lines if not entries.match(line)))
+
+
+def _with_options_of_loss(part: Part, options: tuple[str, ...]) -> Part:
+    """The parameter groups with other groups of the loss's parameters."""
+    others = [line for line in part.lines[1:] if not LOSS_OPTIONS.match(line)]
+    value = "" if [*others, *options] else " null"
+    return Part(part.key, (f"{part.key}:{value}", *others, *options))
+
+
+def _without_orphans(parts: list[Part], replaced: list[Part], kept: set[str | None]) -> list[Part]:
+    """The parts without those that only replaced ones, or such orphans, referred to."""
+    suspects = {name for part in replaced for name in part.references} - kept
+    while True:
+        needed = {name for part in parts for name in part.references}
+        orphans = [part for part in parts if part.key in suspects - needed]
+        if not orphans:
+            return parts
+        suspects |= {name for part in orphans for name in part.references} - kept
+        parts = [part for part in parts if part not in orphans]
+
+
+def write_experiment(base: Path, block: Path, new: Path) -> None:
+    """Write the experiment; its first line names the loss, and its own name replaces the base's."""
+    for path in (base, block):
+        if not path.is_file():
+            raise FileNotFoundError(f"no such YAML file: {path}")
+    text = exchange_loss(base.read_text(encoding="utf-8"), block.read_text(encoding="utf-8"))
+    stem = re.escape(base.stem)  # in the command line of its header, and in its output_folder
+    text = re.sub(rf"\b{stem}(?=\.yaml\b)|(?<=/){stem}(?=/<seed>)", new.stem, text)
+    title = block.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
+    text = f"# {title}. All else is as in {base.name}, of which\n# it is said:\n{text}"
+    new.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(new) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    """Write one experiment; on a user's mistake say what is wrong."""
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for name in ("base", "loss", "new"):
+        parser.add_argument(name, type=Path, metavar=f"{name.upper()}.yaml")
+    options = parser.parse_args()
+    try:
+        write_experiment(options.base, options.loss, options.new)
+    except (ValueError, OSError) as error:
+        print(f"exchange_loss.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Several experiments trained by train.py, one after the other; what is done is not done again."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from simple_spk.whole_file import whole_file
+
+ROOT = Path(__file__).parents[1]
+Overrides = Sequence[str]  # --key=value, as train.py takes them
+
+
+class Variant(NamedTuple):
+    """One experiment among several that are compared."""
+
+    name: str
+    yaml: Path
+    overrides: Overrides = ()
+
+
+class Run(NamedTuple):
+    """The metrics of one seed of a variant: those of each test list, by its name."""
+
+    variant: str
+    seed: int
+    lists: dict[str, dict]
+
+
+def run_all(
+    variants: Sequence[Variant], seed: int, folder: Path, overrides: Overrides
+) -> list[Run]:
+    """Train each variant with a seed into folder/variant/seed, unless that was done before.
+
+    A seed fixes the order of the data and the first weights of the encoder for all variants.
+    """
+    names = [variant.name for variant in variants]
+    if len(set(names)) < len(names):
+        raise ValueError(f"each variant may be named once: {', '.join(names)}")
+    runs = []
+    for variant in variants:
+        started = time.perf_counter()
+        lists = run_once(variant, seed, folder / variant.name / str(seed), overrides)
+        runs.append(Run(variant.name, seed, lists))
+        figures = ", ".join(f"{name} EER {m['eer']:.2f} %" for name, m in lists.items())
+        minutes = (time.perf_counter() - started) / 60.0
+        print(f"{variant.name}, seed {seed}: {figures} ({minutes:.1f} minutes)", flush=True)
+    return runs
+
+
+def run_once(variant: Variant, seed: int, folder: Path, overrides: Overrides) -> dict[str, dict]:
+    """The metrics of one run, which is trained, taken up or only read, as need be."""
+    given = [*overrides, *variant.overrides, f"--seed={seed}", f"--output_folder={folder}"]
+    asked = {"yaml": variant.yaml.read_text(encoding="utf-8"), "overrides": given}
+    remembered, metrics = folder / "asked.json", folder / "metrics.json"
+    if remembered.is_file() and json.loads(remembered.read_text(encoding="utf-8")) != asked:
+        raise ValueError(
+            f"{folder} holds a run with other settings: name another output folder, or delete it"
+        )
+    if not metrics.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(remembered) as partial:
+            partial.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
+        _train([str(variant.yaml), *given], folder / "train.log")
+    lists = json.loads(metrics.read_text(encoding="utf-8"))["lists"]
+    unlabelled = [name for name, figures in lists.items() if "eer" not in figures]
+    if unlabelled or not lists:
+        raise ValueError(
+            f"{metrics} has no EER of {', '.join(unlabelled) or 'any list'}: comparisons need test "
+            f"lists with labels"
+        )
+    return lists
+
+
+def _train(arguments: Sequence[str], log: Path) -> None:
+    """Run train.py to its end, with all it says going to a file; raise with its last words."""
+    with log.open("a", encoding="utf-8") as file:
+        finished = subprocess.run(
+            [sys.executable, str(ROOT / "train.py"), *arguments, "--noprogressbar"],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+            check=False,
+        )
+    if finished.returncode != 0:
+        last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
+        raise RuntimeError(f"train.py {' '.join(arguments)} failed: {' / '.join(last)} (see {log})")

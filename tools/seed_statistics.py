@@ -1,0 +1,145 @@
+"""What runs with several seeds say: means, intervals over seeds, paired differences."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy import stats
+
+from simple_spk.whole_file import whole_file
+from tools.experiment_runs import Run
+
+EER, MIN_DCF = "EER %", "minDCF(0.01)"
+DECIMALS = {EER: 2, MIN_DCF: 3}
+AVERAGE = "average"  # over the test lists
+CONFIDENCE = 0.95
+
+
+class Estimate(NamedTuple):
+    """A mean and how far its 95 % interval (Student's t) reaches to either side; nan: one seed."""
+
+    mean: float
+    half_width: float
+
+    def text(self, decimals: int) -> str:
+        """Both numbers, as people write them."""
+        reach = "" if math.isnan(self.half_width) else f" ± {self.half_width:.{decimals}f}"
+        return f"{self.mean:.{decimals}f}{reach}"
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of one value per seed.
+
+    >>> estimate([1.0, 2.0, 3.0]).text(decimals=2)
+    '2.00 ± 2.48'
+    """
+    if len(values) < 2:
+        return Estimate(float(np.mean(values)), math.nan)
+    reach = stats.t.ppf((1.0 + CONFIDENCE) / 2.0, len(values) - 1)
+    return Estimate(float(np.mean(values)), float(reach * stats.sem(values)))
+
+
+class Comparison:
+    """The figures of runs, (variants, seeds) for each test list and for their average.
+
+    Only seeds that all variants have are looked at: differences are between runs of one seed.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.variants = list(dict.fromkeys(run.variant for run in runs))
+        of_variant = {name: {r.seed for r in runs if r.variant == name} for name in self.variants}
+        self.seeds = sorted(set.intersection(*of_variant.values()))
+        found = {(run.variant, run.seed): run.lists for run in runs}
+        names = list(runs[0].lists)
+        if not self.seeds or any(list(lists) != names for lists in found.values()):
+            raise ValueError("the runs have no seed, or not the same test lists, in common")
+
+        def table(value: str) -> dict[str, NDArray[np.float64]]:
+            tables = {
+                name: np.array(
+                    [
+                        [_figure(found[variant, seed][name], value) for seed in self.seeds]
+                        for variant in self.variants
+                    ]
+                )
+                for name in names
+            }
+            if len(names) > 1:
+                tables[AVERAGE] = np.mean(list(tables.values()), axis=0)
+            return tables
+
+        self.figures = {EER: table(EER), MIN_DCF: table(MIN_DCF)}
+
+    @property
+    def headline(self) -> NDArray[np.float64]:
+        """The EER (variants, seeds), averaged over the lists."""
+        return list(self.figures[EER].values())[-1]
+
+    def difference(self, number: int, reference: int = 0) -> Estimate:
+        """The EER of a variant less that of the reference, seed by seed."""
+        return estimate((self.headline[number] - self.headline[reference]).tolist())
+
+
+def _figure(metrics: Mapping, value: str) -> float:
+    """One figure of a test list."""
+    return metrics["eer"] if value == EER else metrics["min_dcf"]["0.01"]
+
+
+def markdown(comparison: Comparison) -> str:
+    """A table with a row per variant; the first is what the others are compared with."""
+    columns = [
+        (f"{name}, {value}", table, DECIMALS[value])
+        for value, tables in comparison.figures.items()
+        for name, table in tables.items()
+    ]
+    reference = comparison.variants[0]
+    header = ["variant", *(title for title, *_ in columns), f"EER less that of {reference}"]
+    lines = [_row(header), _row(["---"] * len(header))]
+    for number, variant in enumerate(comparison.variants):
+        cells = [estimate(table[number].tolist()).text(digits) for _, table, digits in columns]
+        difference = comparison.difference(number).text(DECIMALS[EER]) if number else ""
+        lines.append(_row([variant, *cells, difference]))
+    seeds = ", ".join(map(str, comparison.seeds))
+    note = f"Mean over the seeds {seeds}, with 95 % intervals over seeds (Student's t); the last "
+    note += "column is paired by seed."
+    if len(comparison.seeds) == 1:
+        note = f"One seed, {seeds}: no intervals."
+    return "\n".join([*lines, "", note, ""])
+
+
+def _row(cells: Sequence[str]) -> str:
+    """A line of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def write_plot(path: Path, comparison: Comparison) -> None:
+    """Draw the EER of each variant: a dot per seed, and the mean with its interval."""
+    height = 1.2 + 0.35 * len(comparison.variants)
+    figure = Figure(figsize=(7.0, height), dpi=150, layout="constrained")
+    what = f" ({AVERAGE} over lists)" if AVERAGE in comparison.figures[EER] else ""
+    axes = figure.add_subplot(xlabel=f"{EER}{what}")
+    for place, values in enumerate(comparison.headline):
+        mean, half_width = estimate(values.tolist())
+        axes.plot(values, [place] * len(values), "o", color="#56b4e9", markersize=4)
+        reach = None if math.isnan(half_width) else half_width
+        axes.errorbar(mean, place, xerr=reach, fmt="D", color="#0072b2", capsize=4, markersize=5)
+    axes.set_yticks(range(len(comparison.variants)), comparison.variants)
+    axes.set_ylim(len(comparison.variants) - 0.5, -0.5)  # the first on top
+    axes.grid(axis="x", color="0.92")
+    axes.set_axisbelow(True)
+    with whole_file(path) as partial:
+        figure.savefig(partial, format="png")
+
+
+def write_comparison(folder: Path, title: str, runs: Sequence[Run]) -> str:
+    """Write table.md and plot.png of runs into a folder; the table's text."""
+    comparison = Comparison(runs)
+    text = f"{title}\n\n{markdown(comparison)}"
+    with whole_file(folder / "table.md") as partial:
+        partial.write_text(text, encoding="utf-8")
+    write_plot(folder / "plot.png", comparison)
+    return text
