@@ -92,7 +92,7 @@ def extract_candidates(
     return {"ours": ours, "plain loop": loop, "encoder alone": encoder_alone}
 
 
-def write_recordings(folder: Path, count: int, data: Path | None) -> tuple[list[Path], np.ndarray]:
+def write_recordings(folder: Path, count: int, data: Path) -> tuple[list[Path], np.ndarray]:
     """Flac files of real speech, if there is any, else of noise like it; and their lengths."""
     random = np.random.default_rng(0)
     seconds = random.uniform(SHORTEST_SECONDS, LONGEST_SECONDS, count).round(2)
