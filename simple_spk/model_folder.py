@@ -53,6 +53,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "embedding_dim": (1, 65_536),
     "hidden_dim": (1, 65_536),
     "angular_bias": (-1.0, 1.0),
+    "scale": (1e-6, 1e6),
     "initial_length": (1e-6, 1e6),
     "minimum_length": (0.0, 1e6),
     "hold_steps": (0, 2**62),

@@ -33,8 +33,9 @@ _HOW_TO_USE = """\
 # A simple_spk model as ONNX. Inputs of model.onnx:
 #   waveforms (n, samples), 32-bit floats in [-1, 1], at sample_rate (in hertz), padded with zeros
 #   lengths (n,), 64-bit integers: how many samples of each row are not padding
-# Output: embeddings (n, embedding_dim). The score of embeddings x and z is their cosine, or for
-# GeneralizedInnerProduct <x, z> - angular_bias |x| |z|; from threshold on, the model accepts.
+# Output: embeddings (n, embedding_dim). The score of embeddings x and z is scale times their
+# cosine, or for GeneralizedInnerProduct <x, z> - angular_bias |x| |z|; from threshold on, the model
+# accepts.
 # Calibrated log likelihood ratio: offset + score_weight * score + quality_weights.
 # simple-spk export --check FOLDER compares a runtime's embeddings with those stored here.
 """
@@ -148,7 +149,9 @@ def _silence() -> Iterator[None]:
 
 def _describe(model: Model, embedding_dim: int) -> str:
     """As YAML, what users of the graph need to know."""
-    numbers = {name: float(value) for name, value in model.similarity.state_dict().items()}
+    arguments: dict[str, Any] = model.similarity.arguments  # type: ignore[assignment]
+    numbers = {name: value for name, value in arguments.items() if isinstance(value, float)}
+    numbers |= {name: float(value) for name, value in model.similarity.state_dict().items()}
     config = {
         "onnx_format": FORMAT,
         "sample_rate": model.front_end.sample_rate,

@@ -1,6 +1,7 @@
 """What several tests need: short recordings, and small models whose every layer matters."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,19 @@ from simple_spk.model_folder import save_model
 from simple_spk.resnet import ResNet
 
 SAMPLE_RATE = 16000
+
+
+@pytest.fixture(autouse=True)
+def no_lazy_modules() -> Iterator[None]:
+    """Takes away what a test left of SpeechBrain's lazy modules.
+
+    Hypothesis looks at all modules, which would import them, and some cannot be imported.
+    """
+    yield
+    if "speechbrain" in sys.modules:
+        for name, module in list(sys.modules.items()):
+            if type(module).__name__ in ("LazyModule", "DeprecatedModuleRedirect"):
+                del sys.modules[name]
 
 
 @pytest.fixture(scope="session")
