@@ -86,10 +86,11 @@ def train(arguments: list[str]) -> dict[str, dict]:
         for name, evaluation in evaluations.items()
     }
     if if_main_process():
+        write_model(output_folder / "model", brain)
+        # Last of all: where it exists, a run is complete.
         write_json(output_folder / "metrics.json", headline(results) | {"lists": results})
         for name, result in results.items():
             print(f"{name}: {describe(result)}")
-        write_model(output_folder / "model", brain)
     return results
 
 

@@ -70,9 +70,9 @@ class AdaFaceLoss(SphericalLoss):
     the embedding's length, standardised: the margin is angular for short, additive for long ones.
 
     ``z = h (|x| - mean) / standard deviation``, held within -1 and 1, without gradient; both
-    moments are moving averages in which ``newest_weight`` is a batch's share. ``concentration`` is
-    h. Kim et al., AdaFace: Quality Adaptive Margin for Face Recognition, 2022; their margin is 0.4,
-    their scale 64.
+    moments are moving averages in which ``newest_weight`` is a batch's share, as in the authors'
+    code. ``concentration`` is h. Kim et al., AdaFace: Quality Adaptive Margin for Face Recognition,
+    2022; their margin is 0.4, their scale 64.
     """
 
     length_mean: Tensor
@@ -85,7 +85,7 @@ class AdaFaceLoss(SphericalLoss):
         margin: float = 0.2,
         logit_scale: float = 32.0,
         concentration: float = 0.333,
-        newest_weight: float = 0.99,
+        newest_weight: float = 0.01,
         margin_ramp: Sequence[int] | None = None,
     ) -> None:
         super().__init__(embedding_dim, num_classes, logit_scale, margin, margin_ramp)

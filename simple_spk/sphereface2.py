@@ -64,8 +64,10 @@ class SphereFace2Loss(SphericalLoss):
         """The b of least loss when all cosines are 0: the root of a quadratic equation in e^b."""
         zero = 2.0 * 0.5**self.exponent - 1.0
         odds = self.positive_weight / ((1.0 - self.positive_weight) * (self.num_classes - 1))
-        root = math.sqrt(
-            (1.0 - odds) ** 2 + 4.0 * odds * math.exp(-2.0 * self.logit_scale * self.full_margin)
-        )
-        highest = self.logit_scale * (zero + self.full_margin)
-        return math.log(2.0 * odds) - highest - math.log(1.0 - odds + root)
+        margin = self.full_margin if self.margin_ramp is None else self.no_margin
+        reach = self.logit_scale * margin
+        root = math.hypot(1.0 - odds, 2.0 * math.sqrt(odds) * math.exp(-reach))
+        middle = -self.logit_scale * zero
+        if odds > 1.0:  # few classes: the form of the root in which nothing cancels
+            return middle + reach + math.log((odds - 1.0 + root) / 2.0)
+        return middle - reach + math.log(2.0 * odds / (1.0 - odds + root))

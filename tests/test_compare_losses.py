@@ -1,6 +1,7 @@
 """Comparisons of losses and settings: statistics by hand, and toy trainings from outside."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from tools import ablate, compare_losses  # noqa: E402
 from tools.ablate import variants_of  # noqa: E402
-from tools.compare_losses import loss_file, split_overrides  # noqa: E402
+from tools.compare_losses import compare, loss_file, split_overrides  # noqa: E402
 from tools.experiment_runs import Run, Variant, run_once  # noqa: E402
 from tools.make_toy_corpus import make_toy_corpus  # noqa: E402
 from tools.seed_statistics import Comparison, estimate, markdown, write_comparison  # noqa: E402
@@ -103,6 +104,17 @@ def test_unknown_losses_are_named_with_the_known_ones():
         loss_file("arcsoftmax")
 
 
+def test_options_for_all_must_not_undo_a_loss(tmp_path):
+    """SimPLE's positive_weight is alpha, SphereFace2's lambda; the balanced loss has r = 1."""
+    base = ROOT / "hparams/mini.yaml"
+    for loss, option in (("sphereface2", "positive_weight"), ("balanced", "sharpness")):
+        with pytest.raises(ValueError, match=f"--{option} would replace"):
+            compare(base, [loss], [1], tmp_path, [f"--{option}=0.2"])
+    with pytest.raises(ValueError, match="--angular_bias would replace"):
+        variants_of(base, {}, ["inner_product"], tmp_path, ["--angular_bias=0.4"])
+    assert not list(tmp_path.rglob("metrics.json"))
+
+
 def test_options_after_the_dashes_are_those_of_training():
     assert split_overrides(["x", "--", "--a=1", "--"]) == (["x"], ["--a=1", "--"])
     assert split_overrides(["x"]) == (["x"], [])
@@ -152,6 +164,23 @@ def test_the_ablation_runs_and_failures_are_told(corpus, tmp_path, monkeypatch, 
     assert "| sharpness_2 |" in (tmp_path / "a/table.md").read_text()
     code, errors = run_tool(*command, tmp_path / "b", *overrides, "--learning_rat=1")
     assert code == 1 and "learning_rat" in errors and "train.log" in errors
+
+
+def test_a_training_that_outlived_its_tool_is_left_alone(tmp_path):
+    """It holds its log, as its standard output; only when it ends is the folder free again."""
+    lock = "import fcntl, sys, time; fcntl.flock(1, fcntl.LOCK_EX); "
+    with (tmp_path / "train.log").open("a") as log:
+        left_over = subprocess.Popen(
+            [sys.executable, "-c", f"{lock} print('here', flush=True); time.sleep(60)"], stdout=log
+        )
+    try:
+        while not (tmp_path / "train.log").read_text():
+            assert left_over.poll() is None
+        with pytest.raises(BlockingIOError, match="still at work"):
+            run_once(Variant("a", ROOT / "hparams/mini.yaml"), 1, tmp_path, [])
+    finally:
+        left_over.kill()
+        left_over.wait()
 
 
 def test_lists_without_labels_cannot_be_compared(tmp_path):

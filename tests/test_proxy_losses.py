@@ -240,9 +240,15 @@ def test_sphereface2_equals_its_formula():
 
 
 def test_sphereface2_starts_at_the_bias_of_least_loss():
-    loss = make(SphereFace2Loss, 0.2, 20.0, num_classes=50)
-    loss.class_vectors.data = torch.zeros_like(loss.class_vectors)  # all cosines 0
     embeddings, labels = clusters(classes=50, n=50)
+    for settings in ({}, {"margin_ramp": [3, 9]}):  # with a ramp, that of no margin
+        loss = make(SphereFace2Loss, 0.2, 20.0, num_classes=50, **settings)
+        loss.class_vectors.data = torch.zeros_like(loss.class_vectors)  # all cosines 0
+        loss.at_step(0)
+        loss(embeddings, labels).backward()
+        assert abs(float(loss.boundary_bias.grad)) < 1e-5
+    loss = make(SphereFace2Loss, 0.2, 20.0, num_classes=50)
+    loss.class_vectors.data = torch.zeros_like(loss.class_vectors)
     loss(embeddings, labels).backward()
     assert abs(float(loss.boundary_bias.grad)) < 1e-5
     with torch.no_grad():
@@ -250,6 +256,20 @@ def test_sphereface2_starts_at_the_bias_of_least_loss():
     loss.zero_grad()
     loss(embeddings, labels).backward()
     assert float(loss.boundary_bias.grad) > 1e-3
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_sphereface2_starts_with_few_classes_and_wide_margins(classes):
+    """The margin's share of the root is lost in rounding; if positives outweigh, it is all."""
+    loss = make(SphereFace2Loss, 0.5, 64.0, num_classes=classes)
+    negatives = 0.3 * (classes - 1)
+
+    def slope(bias):  # of the loss at cosines 0, where g is -0.75
+        positive, negative = 64.0 * -1.25 + bias, 64.0 * -0.25 + bias
+        return negatives / (1 + math.exp(-negative)) - 0.7 / (1 + math.exp(positive))
+
+    bias = float(loss.boundary_bias.detach())
+    assert slope(bias - 0.01) < 0.0 < slope(bias + 0.01)
 
 
 def test_magface_equals_its_formula():

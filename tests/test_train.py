@@ -120,6 +120,8 @@ def test_a_run_leaves_everything_it_promises(unbroken):
     assert len((unbroken / "scores_toy.txt").read_text().splitlines()) == trials
     assert list((unbroken / "tensorboard").glob("events*"))
     assert (unbroken / "hyperparams.yaml").is_file() and (unbroken / "log.txt").is_file()
+    written = [path.stat().st_mtime_ns for path in (unbroken / "model").iterdir()]
+    assert written and max(written) <= (unbroken / "metrics.json").stat().st_mtime_ns
 
 
 def test_the_model_folder_scores_as_the_run_did(unbroken, corpus, tmp_path):

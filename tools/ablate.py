@@ -21,7 +21,13 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tools.compare_losses import LOSSES, REFERENCE, run_and_write, split_overrides
+from tools.compare_losses import (
+    LOSSES,
+    REFERENCE,
+    refuse_overrides_of,
+    run_and_write,
+    split_overrides,
+)
 from tools.exchange_loss import split, write_experiment
 from tools.experiment_runs import Overrides, Variant
 
@@ -45,8 +51,10 @@ def variants_of(
             options = [f"--{key}={value}" for key, value in point.items()]
             variants.append(Variant(name_of(point), base, options))
     for similarity in similarities:
+        block = LOSSES / f"simple_{similarity}.yaml"
+        refuse_overrides_of(block, overrides)
         experiment = folder / "experiments" / f"{similarity}.yaml"
-        write_experiment(base, LOSSES / f"simple_{similarity}.yaml", experiment)
+        write_experiment(base, block, experiment)
         variants.append(Variant(similarity, experiment))
     return variants
 

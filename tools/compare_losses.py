@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tools.exchange_loss import write_experiment
+from tools.exchange_loss import keys_of, write_experiment
 from tools.experiment_runs import ROOT, Overrides, Run, Variant, run_all
 from tools.seed_statistics import write_comparison
 
@@ -37,12 +37,24 @@ def loss_file(name: str) -> Path:
     return path
 
 
+def refuse_overrides_of(loss: Path, overrides: Overrides) -> None:
+    """Raise if an option for all experiments would undo what the file of a loss says."""
+    given = {option.removeprefix("--").partition("=")[0] for option in overrides}
+    both = sorted(given & {str(key) for key in keys_of(loss.read_text(encoding="utf-8"))})
+    if both:
+        raise ValueError(
+            f"--{both[0]} would replace the {both[0]} of {loss}, too: write it into BASE.yaml or "
+            f"into a copy of the loss's file, whichever is meant"
+        )
+
+
 def compare(
     base: Path, losses: Sequence[str], seeds: Sequence[int], folder: Path, overrides: Overrides
 ) -> str:
     """Run all losses with all seeds; the table of their error rates."""
     variants = [Variant(REFERENCE, base)]
     for path in map(loss_file, losses):
+        refuse_overrides_of(path, overrides)
         experiment = folder / "experiments" / f"{path.stem}.yaml"
         write_experiment(base, path, experiment)
         variants.append(Variant(path.stem, experiment))

@@ -1,5 +1,6 @@
 """Several experiments trained by train.py, one after the other; what is done is not done again."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -77,8 +78,18 @@ def run_once(variant: Variant, seed: int, folder: Path, overrides: Overrides) ->
 
 
 def _train(arguments: Sequence[str], log: Path) -> None:
-    """Run train.py to its end, with all it says going to a file; raise with its last words."""
+    """Run train.py to its end, with all it says going to a file; raise with its last words.
+
+    The file is locked, and the lock passes to train.py with it: one that outlived a killed tool is
+    not joined by a second one in its folder.
+    """
     with log.open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                f"a train.py is still at work in {log.parent}: wait for its end, or stop it"
+            ) from error
         finished = subprocess.run(
             [sys.executable, str(ROOT / "train.py"), *arguments, "--noprogressbar"],
             stdout=file,

@@ -105,7 +105,7 @@ def markdown(comparison: Comparison) -> str:
         lines.append(_row([variant, *cells, difference]))
     seeds = ", ".join(map(str, comparison.seeds))
     note = f"Mean over the seeds {seeds}, with 95 % intervals over seeds (Student's t); the last "
-    note += "column is paired by seed."
+    note += "column is paired by seed. They tell of training anew, not of other test speakers."
     if len(comparison.seeds) == 1:
         note = f"One seed, {seeds}: no intervals."
     return "\n".join([*lines, "", note, ""])
