@@ -3,13 +3,14 @@
 import csv
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simple_spk.schedule import Stages
 from simple_spk.text_columns import Fields, TextColumn, TextColumnWriter, look_at_csv
 from simple_spk.whole_file import whole_file
 
@@ -104,9 +105,15 @@ def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
     )
 
 
-def count_speakers(path: str | Path) -> int:
-    """How many speakers a manifest has; a YAML file can ask for it with !apply."""
-    return len(read_manifest(path, with_ids=False).speakers)
+def count_speakers(
+    path: str | Path, speeds: Sequence[float] | Mapping[int, Sequence[float]] = (1.0,)
+) -> int:
+    """How many speakers a manifest has; a YAML file can ask for it with !apply.
+
+    With ``speeds`` as the sampler takes them, each speaker counts once at each of them.
+    """
+    most = max(map(len, Stages("speeds", speeds, tuple).values))
+    return len(read_manifest(path, with_ids=False).speakers) * most
 
 
 def write_manifest(

@@ -92,6 +92,23 @@ def test_every_loss_builds_and_is_called_as_the_brain_does(block, corpus, tmp_pa
         assert prefix.startswith("encoder.") or any(name.startswith(prefix) for name in names)
 
 
+@pytest.mark.parametrize(
+    "base, speeds",
+    [("recipes/OpenSpeech/hparams/builtin.yaml", 5), ("hparams/simple_resnet34_modern.yaml", 3)],
+)
+def test_voices_at_other_speeds_are_classes_of_their_own(base, speeds, corpus, tmp_path):
+    experiment = tmp_path / "softmax.yaml"
+    write_experiment(ROOT / base, ROOT / "hparams/losses/softmax.yaml", experiment)
+    lines = [
+        line
+        for part in split(experiment.read_text())
+        if part.key in ("data_folder", "speeds", "num_classes")
+        for line in part.lines
+    ]
+    loaded = load_hyperpyyaml("\n".join(lines), {"data_folder": str(corpus)})
+    assert loaded["num_classes"] == 5 * speeds
+
+
 def test_a_missing_manifest_is_explained(tmp_path):
     experiment = tmp_path / "softmax.yaml"
     write_experiment(ROOT / "hparams/mini.yaml", ROOT / "hparams/losses/softmax.yaml", experiment)
