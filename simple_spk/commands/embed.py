@@ -2,7 +2,8 @@
 
 An interrupted run goes on where it was: what is done lies in OUTPUT.parts until all is. Recordings
 that cannot be used are named; the others are written, and the exit code is 1. To share the work
-among processes or GPUs: torchrun --nproc_per_node=N --no-python simple-spk embed ...
+among processes, or with --device cuda among GPUs:
+torchrun --nproc_per_node=N --no-python simple-spk embed ...
 """
 
 import os
@@ -86,14 +87,14 @@ def _embed(
     """Embed recordings into parts; why some could not be, by their places."""
     made: dict[int, NDArray[np.float32]] = {}
     errors: dict[int, str] = {}
-    written, last = len(list(parts.folder.glob("*.npz"))), time.monotonic()
+    last = time.monotonic()
 
     def keep() -> None:
-        nonlocal written, last
+        nonlocal last
         if made:
-            parts.write(f"{written:06d}-{rank()}", made)
+            parts.write(made)
             made.clear()
-            written, last = written + 1, time.monotonic()
+            last = time.monotonic()
 
     share = len(range(rank(), len(missing), world_size()))
     bar = tqdm(total=share, unit="rec", desc="embed", disable=rank() > 0)
@@ -117,7 +118,8 @@ def _write(
 ) -> None:
     """Write the embeddings of all parts, and say what is in the file and what is not."""
     done = parts.read()
-    assert len(done) + len(failed) == len(ids), "some recordings were lost"
+    for index in set(range(len(ids))) - set(done) - set(failed):
+        failed[index] = "it changed while the others were embedded"
     if not done:
         parts.remove()
         first = failed[min(failed)]
