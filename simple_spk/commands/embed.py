@@ -67,6 +67,7 @@ def run(options: Namespace) -> int:
     if rank() == 0 and done:
         print(f"{len(done)} of {len(ids)} embeddings are there already", file=sys.stderr)
     missing = [index for index in range(len(ids)) if index not in done]
+    del done  # gigabytes, in every process
     gather_objects(None)  # nobody writes before all have read
     errors = _embed(extractor, paths, missing, parts, options.workers)
     failed = {index: text for some in gather_objects(errors) for index, text in some.items()}
