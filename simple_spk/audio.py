@@ -212,7 +212,8 @@ class _Resampler:
         return self._resample(self._from_numpy(waveform)).numpy()
 
 
-@functools.cache  # its filter takes longer to make than a crop to resample
+# A filter takes longer to make than a crop to resample; those of odd rates have megabytes.
+@functools.lru_cache(maxsize=32)
 def _resampler(ratio: Fraction) -> _Resampler:
     """The converter between rates of this ratio."""
     return _Resampler(ratio)

@@ -5,10 +5,13 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+LONGEST_WAIT = timedelta(days=7)
 
 
 def rank() -> int:
@@ -24,7 +27,9 @@ def world_size() -> int:
 def join_group() -> None:
     """Meet the other processes that torchrun started with this one, if it did."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-        dist.init_process_group("gloo")  # plain data pass between processors, never tensors
+        # Plain data pass between processors, never tensors. Who is done waits for the slowest, and
+        # that may be longer than the half hour of the default; torchrun ends all if one dies.
+        dist.init_process_group("gloo", timeout=LONGEST_WAIT)
 
 
 def gather_in_rank_order(rows: Tensor) -> Tensor:

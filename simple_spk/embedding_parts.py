@@ -6,6 +6,7 @@ are used again only for the same list, the same model and files that have not ch
 
 import hashlib
 import shutil
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +36,11 @@ class EmbeddingParts:
         is_ours = plan.is_file() and plan.read_text(encoding="utf-8") == self.plan
         was_other = self.folder.exists() and not is_ours
         if was_other:
+            if not plan.is_file() and any(p.suffix != ".partial" for p in self.folder.iterdir()):
+                raise ValueError(
+                    f"{self.folder}, where parts are kept, holds something else: move it away, or "
+                    "name another output"
+                )
             shutil.rmtree(self.folder)
         if not is_ours:
             with whole_file(plan) as partial:
@@ -55,10 +61,11 @@ class EmbeddingParts:
                 raise ValueError(f"{path} is damaged ({error}): delete it") from error
         return found
 
-    def write(self, name: str, embeddings: dict[int, NDArray[np.float32]]) -> None:
-        """Keep some more embeddings, in a part of this name."""
+    def write(self, embeddings: dict[int, NDArray[np.float32]]) -> None:
+        """Keep some more embeddings, in a part of their own: no index is in two that are valid."""
         indexes = list(embeddings)
-        with whole_file(self.folder / f"{name}.npz") as partial, partial.open("wb") as file:
+        path = self.folder / f"{min(indexes)}-{uuid.uuid4().hex}.npz"
+        with whole_file(path) as partial, partial.open("wb") as file:
             np.savez(
                 file,
                 indexes=np.array(indexes, np.int64),

@@ -142,7 +142,8 @@ def _read_safetensors(path: Path) -> tuple[list[str], NDArray[np.generic], str |
         with safe_open(path, framework="numpy") as file:
             ids = file.get_tensor("ids").tobytes().decode().split("\n")
             return ids, file.get_tensor("embeddings"), (file.metadata() or {}).get("origin")
-    except (SafetensorError, KeyError, UnicodeDecodeError, OSError) as error:
+    # TypeError, AttributeError: kinds of numbers that numpy does not know
+    except (SafetensorError, KeyError, ValueError, OSError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} is not a .safetensors with the arrays ids and embeddings ({error}): make it "
             "again"

@@ -98,7 +98,8 @@ class EnrolledVoices(Mapping[str, Voice]):
                 metadata = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             names = _names(metadata, arrays)
-        except (SafetensorError, ValueError, RecursionError) as error:
+        # TypeError, AttributeError: kinds of numbers that numpy does not know
+        except (SafetensorError, ValueError, RecursionError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is not a file of enrolled voices ({error}): enrol them again"
             ) from error

@@ -253,17 +253,24 @@ class Extractor:
     def _listen(
         self, recordings: Sequence[Recording], sample_rate: int | None
     ) -> tuple[NDArray[np.float32], list[RecordingQuality]]:
-        """The embeddings (n, dim) and qualities of n recordings, or the first one's error."""
+        """The embeddings (n, dim) and qualities of n recordings, or the error of one of them.
+
+        Files that cannot be read come before those that merely hold nothing.
+        """
         if not recordings:
             raise ValueError("there are no recordings: give at least one")
         found: dict[int, tuple[NDArray[np.float32], RecordingQuality]] = {}
+        errors: dict[int, AudioError | OSError] = {}
         for batch in self.embed_each(recordings, sample_rate, with_quality=True):
-            for error in batch.errors.values():
-                raise error
+            errors |= batch.errors
             rows = zip(batch.embeddings, batch.qualities, strict=True)
             found |= dict(zip(batch.indexes, rows, strict=True))
-        for part in gather_objects(found):
-            found |= part
+        # Also when one failed: no other process shall wait for this one.
+        for embedded, failed in gather_objects((found, errors)):
+            found |= embedded
+            errors |= failed
+        if errors:
+            raise errors[min(errors, key=lambda i: (isinstance(errors[i], NoSpeechError), i))]
         embeddings, qualities = zip(*(found[i] for i in range(len(recordings))), strict=True)
         return np.stack(embeddings), list(qualities)
 

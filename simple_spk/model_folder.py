@@ -105,6 +105,10 @@ def load_model(folder: str | Path) -> Model:
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"no model folder at {folder}: correct the path")
+    if not (folder / CONFIG).exists():
+        raise FileNotFoundError(
+            f"{folder / CONFIG} is missing: name a model folder (of a training run, RUN/model)"
+        )
     config = _read_config(folder / CONFIG)
     parts: dict[str, Any] = {name: _build(folder, name, config[name]) for name in PARTS}
     if parts["front_end"].num_mels != parts["encoder"].num_mels:

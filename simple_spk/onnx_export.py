@@ -36,7 +36,9 @@ _HOW_TO_USE = """\
 # Output: embeddings (n, embedding_dim). The score of embeddings x and z is scale times their
 # cosine, or for GeneralizedInnerProduct <x, z> - angular_bias |x| |z|; from threshold on, the model
 # accepts.
-# Calibrated log likelihood ratio: offset + score_weight * score + quality_weights.
+# Calibrated log likelihood ratio: offset + score_weight * score + the sum of quality_weights times
+# their measures, each kept within its quality_ranges: log_duration is the natural logarithm of
+# seconds, length that of the embedding; least_ and greatest_ are of the two sides of a trial.
 # simple-spk export --check FOLDER compares a runtime's embeddings with those stored here.
 """
 

@@ -110,11 +110,13 @@ def embedded_batches(
     Arguments:
         batch_seconds: bound of the padded audio of a batch, except that a recording (or a window
             of a long one) always fits.
-        workers: threads that read ahead; 0: as many as there are cores.
+        workers: threads that read ahead; 0: as many as there are cores, at most ``MOST_READERS``.
         progress: show a bar if finding the durations takes time.
         durations_seconds: those (n,) of a manifest, so that no file is opened just to learn them.
         source_rate: hertz of recordings that are arrays or tensors; needed for those.
     """
+    if workers < 0:
+        raise ValueError(f"workers are threads that read, 0 or more, not {workers}")
     sources = [_Source(recording, place, source_rate) for place, recording in enumerate(recordings)]
     mine = np.arange(len(sources))[rank() :: world_size()]
     if durations_seconds is None:
@@ -237,9 +239,9 @@ class _Source:
 
     def seconds(self) -> float | AudioError | OSError:
         """How long the recording is said to be, or why nobody knows."""
-        if not isinstance(self.recording, Path):
-            return array_seconds(self.recording, self.source_rate)
         try:
+            if not isinstance(self.recording, Path):
+                return array_seconds(self.recording, self.name, self.source_rate)
             return duration_seconds(self.recording)
         except (AudioError, OSError) as error:
             return error

@@ -14,8 +14,9 @@ Samples = NDArray | Tensor  # (samples,) or (channels, samples)
 MOST_CHANNELS = 256  # more are samples, and the array is turned round
 
 
-def array_seconds(samples: Samples, source_rate: int) -> float:
+def array_seconds(samples: Samples, name: str, source_rate: int) -> float:
     """The length of a recording in memory."""
+    check_rate(name, source_rate)
     return samples.shape[-1] / source_rate if samples.ndim else 0.0
 
 

@@ -127,13 +127,60 @@ def test_a_damaged_part_is_named(corpus: Path, tmp_path: Path) -> None:
     paths = sorted(corpus.glob("*.wav"))
     parts = EmbeddingParts(tmp_path / "e.npz", "model", [path.name for path in paths], paths)
     assert parts.begin() and parts.read() == {}
-    parts.write("000000-0", {2: np.ones(3, np.float32), 5: np.zeros(3, np.float32)})
+    parts.write({2: np.ones(3, np.float32), 5: np.zeros(3, np.float32)})
+    parts.write({3: np.zeros(3, np.float32)})
     assert parts.begin()
     found = parts.read()
-    assert list(found) == [2, 5] and found[2].tolist() == [1.0, 1.0, 1.0]
+    assert sorted(found) == [2, 3, 5] and found[2].tolist() == [1.0, 1.0, 1.0]
     (parts.folder / "000001-0.npz").write_bytes(b"PK damaged")
     with pytest.raises(ValueError, match=r"000001-0\.npz is damaged.*delete it"):
         parts.read()
+
+
+def test_a_part_that_was_deleted_takes_no_other_along(corpus: Path, tmp_path: Path) -> None:
+    """Who deletes a damaged part, as the message says, loses that part only."""
+    paths = sorted(corpus.glob("*.wav"))
+    parts = EmbeddingParts(tmp_path / "e.npz", "model", [path.name for path in paths], paths)
+    parts.begin()
+    for index in range(3):
+        parts.write({index: np.full(3, index, np.float32)})
+    deleted = min(parts.folder.glob("*.npz"))
+    with np.load(deleted) as part:
+        (gone,) = part["indexes"].tolist()
+    deleted.unlink()
+    parts.write({gone: np.full(3, 7, np.float32), 4: np.full(3, 4, np.float32)})
+    found = parts.read()
+    expected = {0: 0.0, 1: 1.0, 2: 2.0, 4: 4.0} | {gone: 7.0}
+    assert {index: float(row[0]) for index, row in found.items()} == expected
+
+
+def test_a_folder_of_somebody_elses_is_not_deleted(
+    model_folder: Path, corpus: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "e.npz.parts").mkdir()
+    (tmp_path / "e.npz.parts" / "thesis.txt").write_text("years of work")
+    assert run(corpus, "--model", model_folder, "-o", tmp_path / "e.npz") == 1
+    assert "holds something else: move it away" in capsys.readouterr().err
+    assert (tmp_path / "e.npz.parts" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_recording_that_changes_meanwhile_is_named(
+    model_folder: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    original = EmbeddingParts.write
+
+    def write_and_change(self: EmbeddingParts, embeddings: dict) -> None:
+        original(self, embeddings)
+        os.utime(corpus / "a1.wav", (1, 1))
+
+    monkeypatch.setattr(EmbeddingParts, "write", write_and_change)
+    assert run(corpus, "--model", model_folder, "-o", tmp_path / "e.npz") == 1
+    assert "not embedded: a1.wav: it changed while" in capsys.readouterr().err
+    assert len(read_embeddings(tmp_path / "e.npz").ids) == 5
 
 
 def test_several_processes_share_the_work(model_folder: Path, corpus: Path, tmp_path: Path) -> None:

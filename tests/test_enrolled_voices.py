@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_tensors
 
 from simple_spk.enrolled_voices import EnrolledVoices, Voice
 from simple_spk.extractor import Extractor
@@ -94,6 +96,10 @@ def test_files_that_are_none_are_named(voices: EnrolledVoices, tmp_path: Path) -
         save_file(changed, path, described)
         with pytest.raises(ValueError, match=r"is not a file of enrolled voices"):
             EnrolledVoices.load(path, "this model")
+    brief = {name: torch.from_numpy(array).bfloat16() for name, array in arrays.items()}
+    save_tensors(brief, path, metadata)
+    with pytest.raises(ValueError, match=r"is not a file of enrolled voices"):
+        EnrolledVoices.load(path, "this model")
     for content in (b"", b"pickle", whole[:50], whole[:-10]):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"is not a file of enrolled voices"):

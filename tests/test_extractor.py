@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+import torch.multiprocessing
 from numpy.typing import NDArray
 
 import simple_spk
 from simple_spk.audio import AudioError, read_recording
 from simple_spk.calibration import Calibration
+from simple_spk.distributed import leave_group
 from simple_spk.extractor import Extractor
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
@@ -393,6 +395,32 @@ def test_a_recording_that_holds_nothing_gets_a_verdict_of_its_own(
     extractor.enroll("Ann", spoken[0])
     found = extractor.identify(silence)
     assert found.name is None and found.accepted is None and "is silent" in found.reason
+
+
+def judge_in_process(process: int, folder: str) -> None:
+    """One of two processes that verify together; the second recording is the second one's."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=process, world_size=2
+    )
+    extractor = Extractor.load(Path(folder, "model"))
+    good, silent, missing = (Path(folder, f"{name}.wav") for name in ("good", "silent", "missing"))
+    verdict = extractor.verify(good, silent)
+    assert verdict.accepted is None and "silent.wav is silent" in verdict.reason
+    with pytest.raises(AudioError, match=r"no audio file at .*missing\.wav"):
+        extractor.verify(silent, missing)
+    assert extractor.verify(good, good).score is not None
+    leave_group()
+
+
+def test_processes_that_verify_together_answer_alike_whatever_fails(
+    model_folder: Path, spoken: list[Path], tmp_path: Path
+) -> None:
+    """Neither waits for the other's part of a recording that cannot be used."""
+    assert model_folder == tmp_path / "model"
+    (tmp_path / "good.wav").symlink_to(spoken[0])
+    soundfile.write(tmp_path / "silent.wav", np.zeros(16000), 16000)
+    torch.multiprocessing.spawn(judge_in_process, args=(str(tmp_path),), nprocs=2)
 
 
 def test_a_missing_recording_is_named(extractor: Extractor, recordings: list[Path]) -> None:

@@ -91,6 +91,8 @@ def test_the_number_of_readers_changes_nothing(recordings: list[Path]) -> None:
     for workers in (0, 5):
         many = embed_recordings(recordings, describe, batch_seconds=1.5, workers=workers)
         assert np.array_equal(one, many)
+    with pytest.raises(ValueError, match="0 or more, not -1"):
+        embed_recordings(recordings, describe, workers=-1, progress=False)
 
 
 def test_the_next_recordings_are_read_while_a_batch_is_computed(

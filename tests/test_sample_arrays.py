@@ -87,5 +87,6 @@ def test_what_is_no_recording_is_called_so(samples: NDArray, words: str) -> None
 def test_an_array_needs_its_rate(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="samples a second"):
         embed_recordings([noise(5000)], lambda w, n: w[:, :1], progress=False)
-    with pytest.raises(ValueError, match="-5 samples a second"):
-        embed_recordings([noise(5000)], lambda w, n: w[:, :1], progress=False, source_rate=-5)
+    for rate in (-5, 0):
+        with pytest.raises(ValueError, match=f"{rate} samples a second"):
+            embed_recordings([noise(5000)], lambda w, n: w[:, :1], progress=False, source_rate=rate)

@@ -2,7 +2,8 @@
 
 An interrupted run goes on where it was: what is done lies in OUTPUT.parts until all is. Recordings
 that cannot be used are named; the others are written, and the exit code is 1. To share the work
-among processes or GPUs: torchrun --nproc_per_node=N --no-python simple-spk embed ...
+among processes, or with --device cuda among GPUs:
+torchrun --nproc_per_node=N --no-python simple-spk embed ...
 """
 
 import os
@@ -66,6 +67,7 @@ def run(options: Namespace) -> int:
     if rank() == 0 and done:
         print(f"{len(done)} of {len(ids)} embeddings are there already", file=sys.stderr)
     missing = [index for index in range(len(ids)) if index not in done]
+    del done  # gigabytes, in every process
     gather_objects(None)  # nobody writes before all have read
     errors = _embed(extractor, paths, missing, parts, options.workers)
     failed = {index: text for some in gather_objects(errors) for index, text in some.items()}
@@ -86,14 +88,14 @@ def _embed(
     """Embed recordings into parts; why some could not be, by their places."""
     made: dict[int, NDArray[np.float32]] = {}
     errors: dict[int, str] = {}
-    written, last = len(list(parts.folder.glob("*.npz"))), time.monotonic()
+    last = time.monotonic()
 
     def keep() -> None:
-        nonlocal written, last
+        nonlocal last
         if made:
-            parts.write(f"{written:06d}-{rank()}", made)
+            parts.write(made)
             made.clear()
-            written, last = written + 1, time.monotonic()
+            last = time.monotonic()
 
     share = len(range(rank(), len(missing), world_size()))
     bar = tqdm(total=share, unit="rec", desc="embed", disable=rank() > 0)
@@ -117,7 +119,8 @@ def _write(
 ) -> None:
     """Write the embeddings of all parts, and say what is in the file and what is not."""
     done = parts.read()
-    assert len(done) + len(failed) == len(ids), "some recordings were lost"
+    for index in set(range(len(ids))) - set(done) - set(failed):
+        failed[index] = "it changed while the others were embedded"
     if not done:
         parts.remove()
         first = failed[min(failed)]

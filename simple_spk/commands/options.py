@@ -30,7 +30,7 @@ def add_workers(parser: ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="threads that read audio ahead (default: as many as there are cores)",
+        help="threads that read audio ahead (default: as many as there are cores, at most 8)",
     )
 
 
