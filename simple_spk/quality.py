@@ -27,6 +27,8 @@ class RecordingQuality(NamedTuple):
     """What a recording offers: its length, how much of it is speech, and how clean that is.
 
     peak is the largest sample, 1.0 at full scale; clipped_share the share of samples at its rails.
+    embedding_length is what the model thinks of it: SimPLE makes clear recordings long, unless the
+    model was trained with one length for all.
     """
 
     seconds: float
@@ -34,6 +36,7 @@ class RecordingQuality(NamedTuple):
     signal_to_noise_db: float
     clipped_share: float
     peak: float
+    embedding_length: float | None = None  # None until it is embedded
 
 
 class QualityMeter:

@@ -306,13 +306,14 @@ def _embedded(
         except (AudioError, OSError) as error:
             yield EmbeddedBatch([], np.empty((0, 0), np.float32), [], {index: error})
         else:
-            yield EmbeddedBatch([index], embedding[None], _qualities([recording]), {})
+            qualities = _qualities([recording], embedding[None])
+            yield EmbeddedBatch([index], embedding[None], qualities, {})
     whole = [(index, recording) for index, recording in usable if recording.rest is None]
     durations = np.array([len(recording.first) / sample_rate for _, recording in whole])
     for batch in length_batches(durations, batch_seconds):
         chosen = [whole[place] for place in batch]
         embeddings = embed([recording.first for _, recording in chosen])
-        qualities = _qualities([recording for _, recording in chosen])
+        qualities = _qualities([recording for _, recording in chosen], embeddings)
         yield EmbeddedBatch([index for index, _ in chosen], embeddings, qualities, {})
 
 
@@ -358,9 +359,16 @@ def _metered(parts: Iterable[Waveform], meter: QualityMeter | None) -> Iterator[
         yield window
 
 
-def _qualities(recordings: Sequence[_Opened]) -> list[RecordingQuality]:
-    """The qualities of recordings that are read to the end, if they were measured."""
-    return [r.meter.quality() for r in recordings if r.meter is not None]
+def _qualities(
+    recordings: Sequence[_Opened], embeddings: NDArray[np.float32]
+) -> list[RecordingQuality]:
+    """The qualities of n recordings that are read and embedded (n, dim), if measured."""
+    lengths = np.linalg.norm(embeddings, axis=1).tolist()
+    return [
+        recording.meter.quality()._replace(embedding_length=length)
+        for recording, length in zip(recordings, lengths, strict=True)
+        if recording.meter is not None
+    ]
 
 
 def _is_silent(waveform: Waveform) -> bool:

@@ -201,6 +201,8 @@ def test_a_calibrated_verdict_is_the_formula(calibrated: Extractor, spoken: list
         assert verdict.probability == pytest.approx(1 / (1 + np.exp(-ratio)), rel=1e-4)
         assert verdict.accepted is (ratio >= 0)
         assert [side[0].seconds for side in verdict.qualities] == pytest.approx(seconds)
+        found = [side[0].embedding_length for side in verdict.qualities]
+        assert found == pytest.approx(lengths.tolist(), rel=1e-4)
         for prior in (0.01, 0.9):
             judged = calibrated.verify(spoken[i], spoken[j], prior=prior)
             odds = math.exp(ratio) * prior / (1 - prior)
@@ -210,6 +212,8 @@ def test_a_calibrated_verdict_is_the_formula(calibrated: Extractor, spoken: list
 
 
 def test_a_false_accept_rate_sets_the_threshold(calibrated: Extractor, spoken: list[Path]) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        calibrated.verify(*spoken[:2], false_accept_rate=1.5)
     for rate, threshold in ((0.1, 2.0), (0.01, 4.0), (10**-1.5, 3.0)):
         verdict = calibrated.verify(*spoken[:2], false_accept_rate=rate)
         assert verdict.threshold == pytest.approx(threshold)

@@ -184,7 +184,10 @@ def judge(path: Path, embed: Callable) -> str:
                 return f"BAD {type(error).__name__}: {error}"
             words = [word for word in str(error).partition(path.name)[2].split() if word.isalpha()]
             return f"error: {getattr(error, 'kind', ' '.join(words[:2]))}"
-        if not np.isfinite(batch.embeddings).all() or not np.isfinite(batch.qualities).all():
+        if (
+            not np.isfinite(batch.embeddings).all()
+            or not np.isfinite(np.array(batch.qualities, float)).all()
+        ):
             return "BAD not finite"
     return "embedding"
 
