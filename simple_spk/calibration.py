@@ -86,9 +86,10 @@ class Calibration:
             raise ValueError("this calibration gives ratios that are not finite: train it again")
         return ratios
 
-    def threshold_at(self, false_accept_rate: float) -> RateThreshold:
+    def threshold_at(self, false_accept_rate: float, voices: int = 1) -> RateThreshold:
         """The ratio from which acceptance is wrong for at most that share of non-targets.
 
+        Those who are compared with several voices have as many chances: the rate is divided.
         Between measured rates it is interpolated over their logarithms. Below the last one, the
         share of non-targets whose calibrated ratio is t or more is at most exp(-t), and it falls
         at least as fast from the last measured point on: the stricter of the two.
@@ -97,6 +98,7 @@ class Calibration:
             raise ValueError(
                 f"a false-accept rate lies strictly between 0 and 1, not {false_accept_rate}"
             )
+        false_accept_rate /= voices
         wanted = -math.log(false_accept_rate)
         if not self.false_accept_thresholds:
             return RateThreshold(wanted, True)

@@ -334,9 +334,7 @@ def _rate_threshold(
     calibration: Calibration, false_accept_rate: float, voices: int
 ) -> tuple[float, str]:
     """The ratio to accept from so that strangers pass for one of n voices at a rate, and why."""
-    if not 0.0 < false_accept_rate < 1.0:
-        raise ValueError(f"a false-accept rate lies between 0 and 1, not {false_accept_rate}")
-    found = calibration.threshold_at(false_accept_rate / voices)
+    found = calibration.threshold_at(false_accept_rate, voices)
     ratio = found.log_likelihood_ratio
     because = f"accepted from a likelihood ratio of e^{ratio:.1f} on, for a false-accept rate of "
     because += f"{false_accept_rate:g}" if voices == 1 else f"{false_accept_rate:g} / {voices}"
