@@ -172,5 +172,7 @@ def test_all_pairs_are_those_of_the_chosen_recordings():
     pairs = {(trials.ids[i], trials.ids[j]) for i, j in zip(trials.enrol, trials.test, strict=True)}
     assert len(pairs) == len(trials) == 15
     assert trials.is_target.sum() == 3 + 1
+    within = all_pairs(ids, speakers, groups=["x"] * 9 + ["y"] * 3)
+    assert len(within) == 36 + 3 and within.is_target.sum() == 36 + 1
     with pytest.raises(ValueError, match="add speakers or recordings"):
         all_pairs(["a", "b"], ["a", "b"], per_speaker=3)

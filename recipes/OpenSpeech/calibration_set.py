@@ -1,9 +1,9 @@
 """What to calibrate a model with: python recipes/OpenSpeech/calibration_set.py DATA
 
-The validation speakers, each recording cut to one of several durations and half of them taken to
+The validation speakers, each recording cut to one of several durations and some of them taken to
 another place: noise, room or channel. Every speaker of these corpora was recorded in one session; a
 calibration on recordings as they are would expect two sessions of a person to sound as much alike.
-DATA, as prepare.py left it, gets calibration.csv and calibration_trials.txt.
+DATA, as prepare.py left it, gets calibration.csv and calibration_trials.txt: all pairs of a corpus.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from simple_spk.audio import read_crop, read_recording
 from simple_spk.augmentation import Augmentation
 from simple_spk.cli import exit_code
 from simple_spk.manifest import read_manifest, write_manifest
-from simple_spk.preparation.trial_making import make_trials, write_trials
+from simple_spk.preparation.trial_making import all_pairs, write_trials
 from simple_spk.whole_file import whole_file
 
 SAMPLE_RATE = 16000
-DURATIONS_SECONDS = (None, 4.0, 2.0, 1.0)  # None: as long as it is
+DURATIONS_SECONDS = (None, 4.0, 2.0)  # None: as long as it is
 
 
-def make_calibration_set(data_folder: str | Path, maximum: int = 20000, seed: int = 0) -> int:
+def make_calibration_set(data_folder: str | Path, seed: int = 0) -> int:
     """Write the recordings, their manifest and their trials; return how many trials there are."""
     data_folder = Path(data_folder)
     if not (data_folder / "rooms.csv").is_file():
@@ -36,7 +36,7 @@ def make_calibration_set(data_folder: str | Path, maximum: int = 20000, seed: in
     elsewhere = Augmentation(
         data_folder / "noises.csv",
         data_folder / "rooms.csv",
-        probability=0.4,
+        probability=0.25,
         kinds=NOISE_KINDS,
         channel_probability=0.25,
     )
@@ -59,7 +59,7 @@ def make_calibration_set(data_folder: str | Path, maximum: int = 20000, seed: in
     speakers = [valid.speakers[number] for number in valid.speaker_of_row]
     write_manifest(data_folder / "calibration.csv", ids, wavs, seconds, speakers)
     corpora = [name.split("/")[0] for name in ids]
-    trials = make_trials(ids, speakers, maximum, corpora, seed)
+    trials = all_pairs(ids, speakers, groups=corpora)
     write_trials(data_folder / "calibration_trials.txt", trials)
     return len(trials)
 

@@ -78,8 +78,15 @@ def make_trials(
     return Trials([ids[row] for row in rows[by_appearance]], enrol, test, order < wanted)
 
 
-def all_pairs(ids: Sequence[str], speakers: ArrayLike, per_speaker: int) -> Trials:
-    """Every pair of recordings, of which each speaker has ``per_speaker``, spread over all of his.
+def all_pairs(
+    ids: Sequence[str],
+    speakers: ArrayLike,
+    per_speaker: int | None = None,
+    groups: ArrayLike | None = None,
+) -> Trials:
+    """Every pair of recordings, within their groups if there are ``groups`` (n,).
+
+    With ``per_speaker``, each speaker has as many of them, spread over all that are there.
 
     >>> len(all_pairs(["a1", "a2", "a3", "b1", "b2"], list("aaabb"), per_speaker=2))
     6
@@ -88,9 +95,13 @@ def all_pairs(ids: Sequence[str], speakers: ArrayLike, per_speaker: int) -> Tria
     kept: list[int] = []
     for speaker in range(speaker_of_row.max(initial=-1) + 1):
         rows = np.flatnonzero(speaker_of_row == speaker)
-        places = np.linspace(0, len(rows) - 1, min(per_speaker, len(rows))).round().astype(int)
-        kept += rows[places].tolist()
+        count = len(rows) if per_speaker is None else min(per_speaker, len(rows))
+        kept += rows[np.linspace(0, len(rows) - 1, count).round().astype(int)].tolist()
     enrol, test = np.triu_indices(len(kept), k=1)
+    if groups is not None:
+        group_of_row = _numbers(groups)[kept]
+        together = group_of_row[enrol] == group_of_row[test]
+        enrol, test = enrol[together], test[together]
     is_target = speaker_of_row[kept][enrol] == speaker_of_row[kept][test]
     if is_target.all() or not is_target.any():
         raise ValueError("pairs of one speaker and of two are needed: add speakers or recordings")
