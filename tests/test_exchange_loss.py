@@ -94,7 +94,7 @@ def test_every_loss_builds_and_is_called_as_the_brain_does(block, corpus, tmp_pa
 
 @pytest.mark.parametrize(
     "base, speeds",
-    [("recipes/OpenSpeech/hparams/builtin.yaml", 5), ("hparams/simple_resnet34_modern.yaml", 3)],
+    [("recipes/OpenSpeech/hparams/builtin.yaml", 3), ("hparams/simple_resnet34_modern.yaml", 3)],
 )
 def test_voices_at_other_speeds_are_classes_of_their_own(base, speeds, corpus, tmp_path):
     experiment = tmp_path / "softmax.yaml"
