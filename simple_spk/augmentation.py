@@ -3,7 +3,7 @@
 Ours rather than SpeechBrain's augment package, for two reasons: its noise loaders keep their place
 in a random order, which no checkpoint holds, so that a resumed run would hear other noises; and
 they read whole files where a crop is needed. Mixing is torchaudio's; convolution is SciPy's, which
-pads to lengths that transform fast (torchaudio's, on lengths as they come, takes ten times longer).
+pads to lengths that transform fast (torchaudio's takes lengths as they come, also prime ones).
 """
 
 from collections.abc import Mapping, Sequence
