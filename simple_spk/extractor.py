@@ -5,6 +5,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -39,6 +40,8 @@ from simple_spk.verdicts import (
 
 # One recording or several of them: a file, or its samples (samples,) or (channels, samples).
 Recordings = Recording | Iterable[Recording]
+Precision = Literal["fp32", "bf16"]
+PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 NO_CALIBRATION = "the model is not calibrated, so it knows no"
 
 
@@ -48,10 +51,21 @@ class Extractor:
     Recordings are files of any rate and number of channels, or arrays and tensors (samples,) or
     (channels, samples), whose ``sample_rate`` in hertz must be given. Wherever several recordings
     may be given, one is a list of one.
+
+    ``precision`` is that of the encoder: "bf16" is about twice as fast where processors or GPUs
+    know it, and moves an embedding by some thousandths of its length.
     """
 
-    def __init__(self, model: Model, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        model: Model,
+        device: str | torch.device = "cpu",
+        precision: Precision = "fp32",
+    ) -> None:
         self.model = model
+        if precision not in PRECISIONS:
+            raise ValueError(f"the precision must be one of {list(PRECISIONS)}, not {precision!r}")
+        self.precision = precision
         try:
             self.device = torch.device(device)
             for part in (model.front_end, model.encoder, model.similarity):
@@ -59,18 +73,24 @@ class Extractor:
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"the device {device!r} cannot be used: {error}") from error
         self._on_cpu = (
-            CpuEmbedding(model.front_end, model.encoder) if self.device.type == "cpu" else None
+            CpuEmbedding(model.front_end, model.encoder, PRECISIONS[precision])
+            if self.device.type == "cpu"
+            else None
         )
 
     @classmethod
     def load(
-        cls, folder: str | Path | None = None, device: str | torch.device = "cpu"
+        cls,
+        folder: str | Path | None = None,
+        device: str | torch.device = "cpu",
+        precision: Precision = "fp32",
     ) -> "Extractor":
         """The extractor of a model: a folder, such as training writes, or a name on the Hub.
 
         Without either it is the model that comes with this package.
         """
-        return cls(load_model(builtin_model() if folder is None else resolve(folder)), device)
+        model = load_model(builtin_model() if folder is None else resolve(folder))
+        return cls(model, device, precision)
 
     @property
     def sample_rate(self) -> int:
@@ -139,7 +159,10 @@ class Extractor:
             return self._on_cpu(waveforms, lengths).clone()  # as tensors that may be trained on
         if lengths is not None:
             lengths = lengths.to(self.device)
-        return self.model.encoder(*self.model.front_end(waveforms.to(self.device), lengths))
+        features = self.model.front_end(waveforms.to(self.device), lengths)
+        dtype = PRECISIONS[self.precision]
+        with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
+            return self.model.encoder(*features).float()
 
     # ---- two voices -----------------------------------------------------------------------------
 

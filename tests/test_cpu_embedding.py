@@ -64,6 +64,40 @@ def test_a_batch_does_not_show_in_an_answer(
         assert torch.equal(embed(waveform[None, :length])[0], row)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_half_the_precision_gives_nearly_the_same_whatever_the_batch(
+    shape: str, stir: Callable[[nn.Module], nn.Module], two_threads: None
+) -> None:
+    torch.manual_seed(0)
+    encoder = stir(ResNet(**SHAPES[shape])).eval()
+    front_end = Fbank(num_mels=encoder.num_mels).eval()
+    waveforms, lengths = torch.randn(3, 20000) * 0.1, torch.tensor([20000, 7001, 400])
+    exact = CpuEmbedding(front_end, encoder)(waveforms, lengths)
+    half = CpuEmbedding(front_end, encoder, torch.bfloat16)
+    together = half(waveforms, lengths)
+    assert together.dtype == torch.float32
+    difference = (together - exact).norm(dim=1) / exact.norm(dim=1)
+    assert 1e-5 < difference.max() < 0.03  # it is another way to compute the same
+    for row, waveform, length in zip(together, waveforms, lengths, strict=True):
+        assert torch.equal(half(waveform[None, :length])[0], row)
+
+
+def test_half_the_precision_of_another_encoder() -> None:
+    torch.manual_seed(0)
+    front_end, waveforms = Fbank().eval(), torch.randn(2, 5000)
+
+    class Linear(nn.Linear):
+        def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+            return super().forward(features.mean(dim=1))
+
+    encoder = Linear(80, 4)
+    with torch.no_grad():
+        exact = encoder(front_end(waveforms)[0])
+    half = CpuEmbedding(front_end, encoder, torch.bfloat16)(waveforms)
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half, exact, atol=0.02, rtol=0.05)
+
+
 def test_another_encoder_is_used_as_it_is() -> None:
     class Mean(nn.Module):
         def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -63,6 +63,18 @@ def test_embedding_files_is_embedding_their_waveforms(
     assert relative_error(found.numpy(), extractor.embed(recordings[:1])) < 1e-5
 
 
+def test_half_the_precision_is_enough_and_has_to_be_spelt_right(
+    model_folder: Path, extractor: Extractor, recordings: list[Path]
+) -> None:
+    half = Extractor.load(model_folder, precision="bf16")
+    found, exact = half.embed(recordings), extractor.embed(recordings)
+    assert 1e-5 < relative_error(found, exact) < 0.03
+    assert np.array_equal(half.embed(recordings[2:3])[0], found[2])
+    assert half.fingerprint == extractor.fingerprint  # the voices of one are those of the other
+    with pytest.raises(ValueError, match="'fp16'"):
+        Extractor.load(model_folder, precision="fp16")  # type: ignore[arg-type]
+
+
 def test_an_extractor_of_a_model_in_training_answers_the_same(
     tiny_model: Parts, extractor: Extractor, recordings: list[Path]
 ) -> None:

@@ -55,8 +55,9 @@ def run(options: Namespace) -> int:
     ids, paths = find_recordings(options.audio)
     check_outputs([options.output], [*paths, *options.audio])
     check_format(options.output, ids)
-    extractor = Extractor.load(options.model, _own_device(options.device))
-    parts = EmbeddingParts(options.output, extractor.fingerprint, ids, paths)
+    extractor = Extractor.load(options.model, _own_device(options.device), options.precision)
+    made_by = f"{extractor.fingerprint} in {options.precision}"
+    parts = EmbeddingParts(options.output, made_by, ids, paths)
     if rank() == 0 and not parts.begin():
         print(
             f"simple-spk: note: {parts.folder} was of another model or list: starting anew",

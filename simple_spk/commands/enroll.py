@@ -22,7 +22,7 @@ def run(options: Namespace) -> None:
     if options.remove == bool(options.recordings):
         raise ValueError("give recordings to enrol, or --remove and none")
     check_outputs([options.voices], options.recordings)
-    extractor = Extractor.load(options.model, options.device)
+    extractor = Extractor.load(options.model, options.device, options.precision)
     if options.voices.exists() or options.remove:
         extractor.load_voices(options.voices)
     if options.remove:

@@ -61,7 +61,7 @@ def run(options: Namespace) -> None:
     speakers = _speakers_to_cluster(plan, asked, options) if options.clusters else None
     names = recordings_needed(plan.lists, plan.enrolments)
     places = locate(names, options.manifest, options.audio_folder)
-    extractor = Extractor.load(options.model, options.device)
+    extractor = Extractor.load(options.model, options.device, options.precision)
     embeddings = _embed(extractor, names, places, options)
     model = extractor.model
     seconds = None

@@ -30,7 +30,7 @@ def run(options: Namespace) -> None:
     """Compare each recording with all voices, and answer."""
     if options.top < 1:
         raise ValueError(f"--top is how many candidates to show, at least 1, not {options.top}")
-    extractor = Extractor.load(options.model, options.device)
+    extractor = Extractor.load(options.model, options.device, options.precision)
     extractor.load_voices(options.voices)
     answers = []
     for path in options.recordings:

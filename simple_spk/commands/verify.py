@@ -24,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Compare, and answer."""
-    extractor = Extractor.load(options.model, options.device)
+    extractor = Extractor.load(options.model, options.device, options.precision)
     verdict = extractor.verify(
         options.enrol, options.test, prior=options.prior, false_accept_rate=options.far
     )
