@@ -15,9 +15,11 @@ from pathlib import Path
 import numpy as np
 import soundfile
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
+from simple_spk.audio import read_recording
 from simple_spk.cpu_embedding import CpuEmbedding
 from simple_spk.fbank import Fbank
 from simple_spk.recordings import BATCH_SECONDS, embed_recordings, length_batches
@@ -35,11 +37,10 @@ MODELS: dict[str, tuple[dict, int]] = {
 def run(options: argparse.Namespace) -> list[Row]:
     """Recordings per second and real-time factor of each way."""
     rows: list[Row] = []
-    data = options.data or Path(os.environ.get("SIMPLE_SPK_DATA", "no data"))
     with tempfile.TemporaryDirectory() as folder:
         for name, (shape, count) in MODELS.items():
             torch.manual_seed(0)
-            paths, seconds = write_recordings(Path(folder), count, data)
+            paths, seconds = write_recordings(Path(folder), count, data_folder(options))
             candidates = extract_candidates(ResNet(**shape).eval(), paths, seconds)
             times = in_turns(candidates, rounds=3)
             rows += [
@@ -104,20 +105,29 @@ def extract_candidates(
 
 
 def write_recordings(folder: Path, count: int, data: Path) -> tuple[list[Path], np.ndarray]:
-    """Flac files of real speech, if there is any, else of noise like it; and their lengths."""
+    """Flac files of speech, and their lengths in seconds."""
     random = np.random.default_rng(0)
     seconds = random.uniform(SHORTEST_SECONDS, LONGEST_SECONDS, count).round(2)
-    files = [] if data is None else sorted((data / "speech").rglob("*.ogg"))[:400]
-    paths = []
-    for number, wanted in enumerate((seconds * RATE).astype(int)):
-        if files:
-            start = 9 * number % len(files)
-            some = [soundfile.read(file, dtype="float32")[0] for file in files[start : start + 8]]
-            waveform = np.resize(np.concatenate(some), wanted)
-        else:
-            corners = random.random(wanted // 2000 + 2) ** 3
-            envelope = np.interp(np.arange(wanted) / 2000, np.arange(len(corners)), corners)
-            waveform = 0.3 * envelope * random.standard_normal(wanted)
-        paths.append(folder / f"{count}-{number}.flac")
-        soundfile.write(paths[-1], waveform, RATE)
+    paths = [folder / f"{count}-{number}.flac" for number in range(count)]
+    for number, path in enumerate(paths):
+        soundfile.write(path, speech(seconds[number], RATE, data, number), RATE)
     return paths, seconds
+
+
+def data_folder(options: argparse.Namespace) -> Path:
+    """Where real speech may lie."""
+    return options.data or Path(os.environ.get("SIMPLE_SPK_DATA", "no data"))
+
+
+def speech(seconds: float, sample_rate: int, data: Path, seed: int) -> NDArray[np.float32]:
+    """So much real speech (samples,), if there is any in ``data``, else noise like it."""
+    wanted = int(seconds * sample_rate)
+    files = sorted((data / "speech").rglob("*.ogg"))[:400]
+    if files:
+        start = 9 * seed % len(files)
+        some = [read_recording(file, sample_rate) for file in files[start : start + 8]]
+        return np.resize(np.concatenate(some), wanted)
+    random = np.random.default_rng(seed)
+    corners = random.random(wanted // 2000 + 2) ** 3
+    envelope = np.interp(np.arange(wanted) / 2000, np.arange(len(corners)), corners)
+    return (0.3 * envelope * random.standard_normal(wanted)).astype(np.float32)
