@@ -56,6 +56,7 @@ def run_all(
 def run_once(variant: Variant, seed: int, folder: Path, overrides: Overrides) -> dict[str, dict]:
     """The metrics of one run, which is trained, taken up or only read, as need be."""
     given = [*overrides, *variant.overrides, f"--seed={seed}", f"--output_folder={folder}"]
+    given = list({option.partition("=")[0]: option for option in given}.values())  # the last wins
     asked = {"yaml": variant.yaml.read_text(encoding="utf-8"), "overrides": given}
     remembered, metrics = folder / "asked.json", folder / "metrics.json"
     if remembered.is_file() and json.loads(remembered.read_text(encoding="utf-8")) != asked:

@@ -4,7 +4,7 @@ The corpora are taken as they are downloaded; words are joined to recordings of 
 are speechocean762's own test speakers and AudioMNIST's speakers 41 to 60; validation speakers are
 held out of the others by a hash of their name. Speakers are compared within a corpus only, because
 corpora are told apart by their microphones. DATA gets train.csv, valid.csv, test.csv, trial lists
-for validation, for the test and for each corpus of the test (all pairs of 8 recordings a speaker),
+for validation and for the test, of all corpora and of each (all pairs of 8 recordings a speaker),
 and valid_2s.csv and test_2s.csv: the same IDs with 2 s from the middle of each recording, to be
 used with the same lists.
 """
@@ -80,19 +80,26 @@ def prepare_open_speech(
     faults = [Quarantined(path, "unusable", reason) for path, reason in speech.faults.items()]
     write_quarantine(data_folder / "quarantine.csv", faults)
     split = split_open_speech(speech, valid_fraction, seed)
-    test = of_speakers(speech.recordings, split.test)
     for part, speakers in (("valid", split.valid), ("test", split.test)):
         chosen = of_speakers(speech.recordings, speakers)
         write_recordings(data_folder / f"{part}_2s.csv", cut_crops(chosen, data_folder, workers))
-    for old in data_folder.glob("test_trials_*.txt"):
-        old.unlink()
-    for corpus in sorted({recording.group for recording in test}):
-        chosen = [recording for recording in test if recording.group == corpus]
-        ids = [plain_id(recording.name) for recording in chosen]
-        trials = all_pairs(ids, [recording.speaker for recording in chosen], RECORDINGS_IN_PAIRS)
-        write_trials(data_folder / f"test_trials_{corpus}.txt", trials)
+        write_lists_of_corpora(data_folder, part, chosen)
     # Last, because tables that are there are taken for a finished preparation.
     return write_speaker_tables(data_folder, speech.recordings, split, maximum_trials, seed)
+
+
+def write_lists_of_corpora(data_folder: Path, part: str, recordings: list[Recording]) -> None:
+    """Write PART_trials_CORPUS.txt for each corpus with speakers to compare, and no others."""
+    for old in data_folder.glob(f"{part}_trials_*.txt"):
+        old.unlink()
+    for corpus in sorted({recording.group for recording in recordings}):
+        chosen = [recording for recording in recordings if recording.group == corpus]
+        if len({recording.speaker for recording in chosen}) < 2:
+            print(f"{part}: {corpus} has one speaker, so no list of its own", file=sys.stderr)
+            continue
+        ids = [plain_id(recording.name) for recording in chosen]
+        trials = all_pairs(ids, [recording.speaker for recording in chosen], RECORDINGS_IN_PAIRS)
+        write_trials(data_folder / f"{part}_trials_{corpus}.txt", trials)
 
 
 def prepared_folder_of_the_environment(data_folder: Path) -> Path:
