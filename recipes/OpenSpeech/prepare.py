@@ -162,7 +162,7 @@ def main() -> int:
     )
     add_arguments(parser)
     options = parser.parse_args()
-    return exit_code("prepare.py", lambda: run(options))
+    return exit_code("prepare.py", lambda: run(options), goes_on=True)
 
 
 if __name__ == "__main__":
