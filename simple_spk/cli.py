@@ -38,8 +38,11 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     return main_parser
 
 
-def exit_code(program: str, run: Callable[[], int | None]) -> int:
-    """Run a program; on a user's mistake say what is wrong and return a non-zero exit code."""
+def exit_code(program: str, run: Callable[[], int | None], goes_on: bool = False) -> int:
+    """Run a program; on a user's mistake say what is wrong and return a non-zero exit code.
+
+    A program that goes on where it was, if it is stopped and started again, says so.
+    """
     try:
         code = run() or 0
         sys.stdout.flush()
@@ -51,7 +54,8 @@ def exit_code(program: str, run: Callable[[], int | None]) -> int:
         print(f"{program}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"\n{program}: stopped; the same command goes on", file=sys.stderr)
+        cure = "; the same command goes on" if goes_on else ""
+        print(f"\n{program}: stopped{cure}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -59,7 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parser(arguments).parse_args(arguments)
-    return exit_code("simple-spk", lambda: options.run(options))
+    return exit_code("simple-spk", lambda: options.run(options), _goes_on(options))
+
+
+def _goes_on(options: argparse.Namespace) -> bool:
+    """Whether a command, stopped and started again, goes on where it was."""
+    keeps_embeddings = getattr(options, "save_embeddings", None) is not None
+    return options.command in ("prepare", "embed") or keeps_embeddings
 
 
 if __name__ == "__main__":

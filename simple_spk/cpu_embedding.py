@@ -7,7 +7,6 @@ compiler uses the same operations. Convolutions may be computed in bfloat16, whi
 do twice as fast; features, pooling and the embedding itself stay in single precision.
 """
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -130,15 +129,18 @@ def each_on_a_core(task: Callable[[Tensor], Tensor], rows: list[Tensor]) -> list
     at_once = min(cores, len(rows))
     if at_once < 2:
         return [task(row) for row in rows]
-    everyone = threading.Barrier(at_once)  # all threads start, so that all have been told
 
     def share_cores() -> None:
         torch.get_num_threads()  # or the thread would take torch's number at its first operation
         torch.set_num_threads(cores // at_once)
-        everyone.wait()
 
     try:
         with ThreadPoolExecutor(at_once, initializer=share_cores) as pool:
-            return list(pool.map(task, rows))
+            try:
+                results = pool.map(task, rows)
+            except RuntimeError:  # the system has no more threads to give
+                pool.shutdown(cancel_futures=True)
+                return [task(row) for row in rows]
+            return list(results)
     finally:
         torch.set_num_threads(cores)  # also the number that new threads begin with

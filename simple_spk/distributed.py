@@ -32,6 +32,13 @@ def join_group() -> None:
         dist.init_process_group("gloo", timeout=LONGEST_WAIT)
 
 
+def own_device(device: str) -> str:
+    """The device of this process: with torchrun, each has a GPU of its own."""
+    if device == "cuda" and world_size() > 1:
+        return f"cuda:{os.environ.get('LOCAL_RANK', rank())}"
+    return device
+
+
 def gather_in_rank_order(rows: Tensor) -> Tensor:
     """The rows (n, ...) of all processes, (world_size * n, ...), without gradient."""
     if world_size() == 1:

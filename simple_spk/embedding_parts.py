@@ -5,6 +5,7 @@ are used again only for the same list, the same model and files that have not ch
 """
 
 import hashlib
+import io
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -51,8 +52,9 @@ class EmbeddingParts:
         """The embeddings (dim,) that are there already, by the places of their recordings."""
         found: dict[int, NDArray[np.float32]] = {}
         for path in sorted(self.folder.glob("*.npz")):
+            content = path.read_bytes()  # that nobody may read it is not its fault
             try:
-                with np.load(path, allow_pickle=False) as part:
+                with np.load(io.BytesIO(content), allow_pickle=False) as part:
                     indexes, stamps, rows = (part[k] for k in ("indexes", "stamps", "embeddings"))
                     for index, stamp, row in zip(indexes.tolist(), stamps, rows, strict=True):
                         if tuple(stamp.tolist()) == self._stamp(index):

@@ -3,6 +3,7 @@
 A file is tied to the model that made it, as embeddings of different models cannot be compared.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from simple_spk.file_lock import lock_file
 from simple_spk.whole_file import whole_file
 
 FORMAT = "simple_spk voices 1"
@@ -55,6 +57,12 @@ class EnrolledVoices(Mapping[str, Voice]):
         """Enrol a voice; recordings of a name that is known join its others."""
         if not (isinstance(name, str) and name.strip() and len(name) <= LARGEST_NAME):
             raise ValueError(f"a voice needs a name of 1 to {LARGEST_NAME} letters, not {name!r}")
+        dimension = next((len(other.embedding) for other in self.values()), len(voice.embedding))
+        if len(voice.embedding) != dimension:
+            raise ValueError(
+                f"{name} has an embedding of {len(voice.embedding)} numbers, the voices enrolled "
+                f"so far of {dimension}: those are of another model; enrol them again"
+            )
         known = self._voices.get(name)
         self._voices[name] = voice if known is None else known.joined(voice)
 
@@ -113,6 +121,22 @@ class EnrolledVoices(Mapping[str, Voice]):
         for name, (embedding, recordings, seconds) in zip(names, rows, strict=True):
             found.add(name, Voice(embedding, int(recordings), float(seconds)))
         return found
+
+    @classmethod
+    @contextlib.contextmanager
+    def changing(cls, path: str | Path, fingerprint: str) -> Iterator["EnrolledVoices"]:
+        """The voices of a file, or none if it is yet to be made, to be saved when all went well.
+
+        Processes that change the file do so one after the other. What they lock is a file beside
+        it, PATH.lock, which stays: the file itself is another one whenever it was saved.
+        """
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(path.name + ".lock").open("a") as lock:
+            lock_file(lock)
+            voices = cls.load(path, fingerprint) if path.exists() else cls(fingerprint)
+            yield voices
+            voices.save(path)
 
 
 def _names(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> list[str]:

@@ -17,6 +17,7 @@ from simple_spk.calibration import Calibration, quality_measures
 from simple_spk.cpu_embedding import CpuEmbedding
 from simple_spk.distributed import gather_objects
 from simple_spk.enrolled_voices import EnrolledVoices, Voice
+from simple_spk.full_precision import full_precision
 from simple_spk.hub import resolve
 from simple_spk.model import Model, embedding_fingerprint
 from simple_spk.model_folder import builtin_model, load_model
@@ -111,12 +112,18 @@ class Extractor:
         batch_seconds: float = BATCH_SECONDS,
         workers: int = 0,
         progress: bool = False,
+        durations_seconds: NDArray[np.floating] | None = None,
     ) -> NDArray[np.float32]:
-        """Embeddings (n, dim) of n recordings, in their order; (1, dim) of a single one."""
+        """Embeddings (n, dim) of n recordings, in their order; (1, dim) of a single one.
+
+        With durations (n,), such as a manifest has, no file is opened just to learn them.
+        """
         several = as_list(recordings)
         embeddings = embed_recordings(
             *(several, self.embed_waveforms, self.sample_rate, batch_seconds, workers, progress),
+            durations_seconds=durations_seconds,
             source_rate=sample_rate,
+            shortest_seconds=self.model.front_end.frame_seconds,
         )
         for recording in np.flatnonzero(~np.isfinite(embeddings).all(axis=1)).tolist():
             raise _no_numbers(several[recording], recording)
@@ -138,6 +145,7 @@ class Extractor:
             progress=progress,
             source_rate=sample_rate,
             with_quality=with_quality,
+            shortest_seconds=self.model.front_end.frame_seconds,
         ):
             finite = [bool(np.isfinite(row).all()) for row in batch.embeddings]
             errors: dict[int, AudioError | OSError] = {
@@ -159,10 +167,11 @@ class Extractor:
             return self._on_cpu(waveforms, lengths).clone()  # as tensors that may be trained on
         if lengths is not None:
             lengths = lengths.to(self.device)
-        features = self.model.front_end(waveforms.to(self.device), lengths)
         dtype = PRECISIONS[self.precision]
-        with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
-            return self.model.encoder(*features).float()
+        with full_precision():
+            features = self.model.front_end(waveforms.to(self.device), lengths)
+            with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
+                return self.model.encoder(*features).float()
 
     # ---- two voices -----------------------------------------------------------------------------
 
@@ -303,6 +312,11 @@ class Extractor:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """Scores (n,) of n voices beside another, and the ratios (n,) of a calibrated model."""
         sides = [*voices, test]
+        if len(voices[0].embedding) != len(test.embedding):
+            raise ValueError(
+                f"the voices enrolled have embeddings of {len(voices[0].embedding)} numbers, this "
+                f"model makes {len(test.embedding)}: enrol them again"
+            )
         table = np.stack([voice.embedding for voice in sides])
         on_device = torch.from_numpy(table).to(self.device)
         scores = self.model.similarity(on_device[:-1], on_device[-1:])[:, 0].double().cpu().numpy()

@@ -69,6 +69,11 @@ class Fbank(nn.Module):
         energies = self._energies(impulses.double()).sum(dim=0)
         self.register_buffer("dither_energies", energies, persistent=False)
 
+    @property
+    def frame_seconds(self) -> float:
+        """How long a frame is: what is shorter has no features."""
+        return self.frame_samples / self.sample_rate
+
     def num_frames(self, samples: Tensor) -> Tensor:
         """How many whole frames fit into recordings of so many samples."""
         frames = 1 + (samples - self.frame_samples) // self.shift_samples

@@ -1,5 +1,6 @@
 """The README.md of a model folder, for those who find one and wonder what it is."""
 
+import hashlib
 from typing import Any
 
 from simple_spk import __version__
@@ -40,13 +41,26 @@ No figures are stated. `simple-spk evaluate` measures error rates on a trial lis
 
 Files: `model.safetensors` (weights), `config.yaml` (plain data). Loading executes nothing of them.
 """
+# The last line, which no page shows; with a hash of all before it, so that edited cards are told.
+MARK = "<!-- written by simple_spk itself: {digest} -->\n"
+
+
+def is_automatic(card: str) -> bool:
+    """Whether ``default_card`` wrote a card, of whatever model and version, and nobody since."""
+    lines = card.splitlines(keepends=True)
+    return bool(lines) and lines[-1] == _mark("".join(lines[:-1]))
+
+
+def _mark(text: str) -> str:
+    """The line that ends the card with this text."""
+    return MARK.format(digest=hashlib.sha256(text.encode()).hexdigest())
 
 
 def default_card(model: Model) -> str:
     """A model card of what the model itself tells, and no promises."""
     encoder: Any = model.encoder
     calibration = model.calibration
-    return CARD.format(
+    text = CARD.format(
         version=__version__,
         encoder=type(encoder).__name__,
         parameters=sum(parameter.numel() for parameter in encoder.parameters()),
@@ -60,3 +74,4 @@ def default_card(model: Model) -> str:
         else f"calibrated on {calibration.trained_on or 'a list without a name'}",
         training_data=model.training_data or "Not stated.",
     )
+    return text + _mark(text)

@@ -243,7 +243,12 @@ class SphereFaceLoss(SphericalLoss):
     pi))``; v2 is ``cos theta_y``, but ``cos(theta_j / m)`` for the other classes. Liu et al.,
     SphereFace Revived: Unifying Hyperspherical Face Recognition, 2022.
 
-    ``logit_scale`` None takes each embedding's own length for s, as in 2017.
+    Arguments beyond the others' ones:
+        logit_scale: None takes each embedding's own length for s, as in 2017.
+        detached: the difference between those functions and ``cos theta`` carries no gradient: the
+            loss is that of the margin, but cosines are pushed as NormFace would push them at such a
+            loss. SphereFace-R and its authors' code train so ("characteristic gradient
+            detachment"), because the slope of ``cos(m theta)`` vanishes and explodes along the way.
     """
 
     no_margin = 1.0
@@ -256,6 +261,7 @@ class SphereFaceLoss(SphericalLoss):
         logit_scale: float | None = 32.0,
         version: SphereFaceVersion = "v0",
         margin_ramp: Sequence[int] | None = None,
+        detached: bool = False,
     ) -> None:
         if version not in get_args(SphereFaceVersion):
             raise ValueError(
@@ -264,6 +270,7 @@ class SphereFaceLoss(SphericalLoss):
         scale = 1.0 if logit_scale is None else logit_scale
         super().__init__(embedding_dim, num_classes, scale, margin, margin_ramp)
         self.scale_is_length = logit_scale is None
+        self.detached = detached
         self.version = version
 
     def with_margin(self, target_cosines: Tensor) -> Tensor:
@@ -279,9 +286,11 @@ class SphereFaceLoss(SphericalLoss):
     def logits(self, embeddings: Tensor, labels: Tensor, class_vectors: Tensor) -> Tensor:
         cosines = self.cosines(embeddings, class_vectors)
         targets = self.with_margin(at(cosines, labels))
-        if self.version == "v2":
-            cosines = torch.cos(angles_of(cosines) / self.margin)
-        logits = self.logit_scale * put(cosines, labels, targets)
+        others = torch.cos(angles_of(cosines) / self.margin) if self.version == "v2" else cosines
+        turned = put(others, labels, targets)
+        if self.detached:
+            turned = with_gradient_of(cosines, turned)
+        logits = self.logit_scale * turned
         if self.scale_is_length:
             logits = logits * torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
         return logits
@@ -298,6 +307,11 @@ def cosine_of_wider_angle(cosines: Tensor, margin: float | Tensor) -> Tensor:
     sines = (1.0 - cosines.square()).clamp(min=SMALLEST_GAP).sqrt()
     wider = cosines * torch.cos(margins) - sines * torch.sin(margins)
     return torch.where(cosines > -torch.cos(margins), wider, cosines - margins * margins.sin())
+
+
+def with_gradient_of(source: Tensor, values: Tensor) -> Tensor:
+    """Values whose gradient goes to ``source``, as if they were it plus a constant."""
+    return source + (values - source).detach()
 
 
 def at(values: Tensor, labels: Tensor) -> Tensor:

@@ -32,12 +32,13 @@ Waveform = NDArray[np.float32]  # (samples,)
 Answer = TypeVar("Answer")
 Asked = TypeVar("Asked")
 
-SHORTEST_SECONDS = 0.025  # one frame of the filterbank: less cannot be embedded at all
+SHORTEST_SECONDS = 0.025  # a frame of most filterbanks: less cannot be embedded at all
 # Hardly any utterance of a corpus is longer, so that those are embedded whole; and the full
 # ResNet-34 needs a quarter of a gigabyte for so much.
 WINDOW_SECONDS = 60.0
 BATCH_SECONDS = 120.0
 OPENED_AT_ONCE = 16  # files that are looked at together: network disks answer slowly, but many
+ASKED_AHEAD = 16 * OPENED_AT_ONCE  # questions that may wait: a list may have millions of files
 MOST_READERS = 8  # threads that read, unless the caller wants more
 
 
@@ -59,6 +60,7 @@ def embed_recordings(
     progress: bool = True,
     durations_seconds: NDArray[np.floating] | None = None,
     source_rate: int | None = None,
+    shortest_seconds: float = SHORTEST_SECONDS,
 ) -> NDArray[np.float32]:
     """Embeddings (n, dim) of n recordings, in the order given; several processes share the work.
 
@@ -75,6 +77,7 @@ def embed_recordings(
         for batch in embedded_batches(
             *(recordings, embed, sample_rate, batch_seconds, workers, progress),
             *(durations_seconds, source_rate),
+            shortest_seconds=shortest_seconds,
         ):
             order += batch.indexes
             embeddings.append(batch.embeddings)
@@ -102,6 +105,7 @@ def embedded_batches(
     durations_seconds: NDArray[np.floating] | None = None,
     source_rate: int | None = None,
     with_quality: bool = False,
+    shortest_seconds: float = SHORTEST_SECONDS,
 ) -> Iterator[EmbeddedBatch]:
     """The embeddings of recordings as they are made, longest recordings first.
 
@@ -114,6 +118,7 @@ def embedded_batches(
         progress: show a bar if finding the durations takes time.
         durations_seconds: those (n,) of a manifest, so that no file is opened just to learn them.
         source_rate: hertz of recordings that are arrays or tensors; needed for those.
+        shortest_seconds: what is shorter cannot be embedded: one frame of the model's front end.
     """
     if workers < 0:
         raise ValueError(f"workers are threads that read, 0 or more, not {workers}")
@@ -133,7 +138,7 @@ def embedded_batches(
     pool = ThreadPoolExecutor(threads)
 
     def open_source(index: int) -> _Opened | AudioError | OSError:
-        return sources[index].opened(sample_rate, with_quality)
+        return sources[index].opened(sample_rate, with_quality, shortest_seconds)
 
     def embed_some(waveforms: Sequence[Waveform]) -> NDArray[np.float32]:
         lengths = torch.tensor([len(waveform) for waveform in waveforms])
@@ -166,34 +171,35 @@ def length_batches(durations: NDArray[np.float64], batch_seconds: float) -> list
 
 
 def recording_seconds(paths: Sequence[Path], progress: bool = True) -> NDArray[np.float64]:
-    """The durations (n,) of n recordings, each long enough to be embedded."""
-    durations = np.array(ask_all(duration_seconds, paths, "durations", progress))
-    short = np.flatnonzero(durations < SHORTEST_SECONDS)
-    if len(short):
-        raise too_short(str(paths[short[0]]), durations[short[0]])
-    return durations
+    """The durations (n,) of n recordings."""
+    return np.array(ask_all(duration_seconds, paths, "durations", progress))
 
 
 def ask_all(
     question: Callable[[Asked], Answer], asked: Sequence[Asked], what: str, progress: bool = True
 ) -> list[Answer]:
     """The answers about n files, in their order; several files are asked at the same time."""
+    quiet = not progress or rank() > 0
+    bar = tqdm(asked, what, leave=False, unit="rec", delay=1.0, disable=quiet)
+    answers: list[Answer] = []
+    waiting: deque[Future[Answer]] = deque()
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
-        answers = pool.map(question, asked)
-        quiet = not progress or rank() > 0
-        bar = tqdm(answers, what, len(asked), leave=False, unit="rec", delay=1.0, disable=quiet)
-        return list(bar)
+        for one in bar:
+            waiting.append(pool.submit(question, one))
+            if len(waiting) == ASKED_AHEAD:
+                answers.append(waiting.popleft().result())
+        return answers + [future.result() for future in waiting]
 
 
 class NoSpeechError(AudioError):
     """A recording that is whole, and holds nothing that a voice could be told from."""
 
 
-def too_short(name: str, seconds: float) -> NoSpeechError:
+def too_short(name: str, seconds: float, shortest_seconds: float) -> NoSpeechError:
     """What to say about a recording of which no embedding can be made."""
     return NoSpeechError(
         f"{name} lasts {seconds * 1000:.1f} ms, less than one frame of "
-        f"{SHORTEST_SECONDS * 1000:.0f} ms: leave it out"
+        f"{shortest_seconds * 1000:.0f} ms: leave it out"
     )
 
 
@@ -246,7 +252,9 @@ class _Source:
         except (AudioError, OSError) as error:
             return error
 
-    def opened(self, sample_rate: int, with_quality: bool) -> _Opened | AudioError | OSError:
+    def opened(
+        self, sample_rate: int, with_quality: bool, shortest_seconds: float
+    ) -> _Opened | AudioError | OSError:
         """The recording's first window and the way to the others, or why it cannot be used."""
         if isinstance(self.recording, Path):
             blocks = recording_blocks(self.recording, sample_rate)
@@ -260,8 +268,8 @@ class _Source:
             return error
         if second is not None:
             return _Opened(self.name, first, chain([second], parts), meter)
-        if len(first) < SHORTEST_SECONDS * sample_rate:
-            return too_short(self.name, len(first) / sample_rate)
+        if len(first) < round(shortest_seconds * sample_rate):
+            return too_short(self.name, len(first) / sample_rate, shortest_seconds)
         return _silent(self.name) if _is_silent(first) else _Opened(self.name, first, None, meter)
 
 

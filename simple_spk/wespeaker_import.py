@@ -18,6 +18,7 @@ from simple_spk.resnet import ResNet
 from simple_spk.similarity import CosineSimilarity
 from simple_spk.tensor_file import read_tensors
 
+SAMPLE_RATE = 16000  # of all that WeSpeaker offers
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 CLASSIFIER = "projection."  # the training speakers, which verification does not need
 SUPPORTED = "only ResNet-18, ResNet-34 and the like, of basic blocks and statistics pooling, can be"
@@ -41,7 +42,7 @@ class Imported(NamedTuple):
     dropped: int
 
 
-def import_wespeaker(path: str | Path, sample_rate: int = 16000) -> Imported:
+def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> Imported:
     """The model of WeSpeaker's avg_model.pt, or of a folder with it; shapes tell its sizes."""
     path = Path(path)
     path = path / "avg_model.pt" if path.is_dir() else path

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,6 @@ from simple_spk import __version__
 from simple_spk.calibration import Calibration
 from simple_spk.cli import main
 from simple_spk.clustering import cluster_figures
-from simple_spk.commands import evaluate
 from simple_spk.embeddings_file import read_embeddings, write_embeddings
 from simple_spk.extractor import Extractor
 from simple_spk.fbank import Fbank
@@ -23,7 +23,6 @@ from simple_spk.manifest import write_manifest
 from simple_spk.metrics import error_rates_at, summary
 from simple_spk.model import trained_model
 from simple_spk.model_folder import load_model, save_model
-from simple_spk.recordings import embed_recordings
 from simple_spk.resnet import ResNet
 from simple_spk.score_files import SCORE_FORMATS
 from simple_spk.score_files import read_scores as read_score_file
@@ -31,6 +30,7 @@ from simple_spk.similarity import GeneralizedInnerProduct
 from simple_spk.trials import read_trials
 
 Capture = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parents[1]
 
 NAMES = ["a0.wav", "a1.wav", "b0.wav", "b1.wav", "c0.wav", "c1.wav"]
 TRIALS = [(x, y, x[0] == y[0]) for x in NAMES for y in NAMES if x < y]
@@ -172,6 +172,101 @@ def test_voices_are_enrolled_identified_and_forgotten(
     ):
         assert run(*wrong, *model) == 1
         assert message in capsys.readouterr().err
+
+
+def test_scores_are_plain_unless_the_models_own_calibration_is_asked_for(
+    calibrated_folder: Path,
+    audio_folder: Path,
+    trials: Path,
+    unlabelled: Path,
+    tmp_path: Path,
+    capsys: Capture,
+) -> None:
+    embeddings, output = tmp_path / "e.npz", tmp_path / "s.txt"
+    model = ("--model", calibrated_folder)
+    extractor = Extractor.load(calibrated_folder)
+    assert run("embed", *model, audio_folder, "-o", embeddings) == 0
+    capsys.readouterr()
+    pairs = [(audio_folder / x, audio_folder / y) for x, y, _ in TRIALS]
+    verdicts = [extractor.verify(*pair) for pair in pairs]
+    for command in (
+        ("score", "--embeddings", embeddings),
+        ("evaluate", "--audio-folder", audio_folder),
+    ):
+        arguments = (
+            *command,
+            *model,
+            "--trials",
+            trials,
+            "-o",
+            output,
+            "--replicates",
+            0,
+            "--json",
+        )
+        assert run(*arguments) == 0
+        said = capsys.readouterr()
+        assert "note: scores are plain similarities; --own-calibration" in said.err
+        assert "calibrated" not in json.loads(said.out)["similarity"]
+        np.testing.assert_allclose(
+            read_scores(output), [verdict.score for verdict in verdicts], rtol=1e-3, atol=1e-3
+        )
+        assert run(*arguments, "--own-calibration") == 0
+        said = capsys.readouterr()
+        assert "plain similarities" not in said.err
+        assert json.loads(said.out)["similarity"].endswith(", calibrated by the model itself")
+        np.testing.assert_allclose(
+            read_scores(output),
+            [verdict.log_likelihood_ratio for verdict in verdicts],
+            rtol=1e-3,
+            atol=1e-3,
+        )
+    own = ("score", "--embeddings", embeddings, "--trials", trials, "--own-calibration")
+    fails_naming(capsys, "name the --model", *own)
+    fails_naming(capsys, "--cohort changes", *own, *model, "--cohort", embeddings)
+    save_model(calibrated_folder, extractor.model._replace(calibration=None))
+    fails_naming(capsys, "the model has none", *own, *model)
+    assert run(*own[:-1], *model) == 0
+    assert "plain similarities" not in capsys.readouterr().err
+
+
+def test_several_processes_evaluate_as_one_does(
+    model_folder: Path, audio_folder: Path, trials: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """Each embeds a share of the recordings, and one of them reports."""
+    arguments = ("evaluate", "--model", model_folder, "--audio-folder", audio_folder)
+    outputs = ("--trials", trials, "--replicates", 0, "--json")
+    assert run(*arguments, *outputs, "-o", tmp_path / "one.txt") == 0
+    expected = capsys.readouterr().out
+    # The command, which also says how many recordings each process embeds.
+    program = tmp_path / "counting.py"
+    program.write_text(
+        "import sys\n"
+        "from simple_spk import cli, extractor\n"
+        "embed = extractor.Extractor.embed_waveforms\n"
+        "def counted(self, waveforms, lengths):\n"
+        "    print(f'embeds {len(waveforms)}\\n', end='', file=sys.stderr, flush=True)\n"
+        "    return embed(self, waveforms, lengths)\n"
+        "extractor.Extractor.embed_waveforms = counted\n"
+        "sys.exit(cli.main())\n"
+    )
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", program)
+    kept = ("-o", tmp_path / "two.txt", "--save-embeddings", tmp_path / "kept.npz")
+    command = (*torchrun, *arguments, *outputs, *kept)
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("embeds 3\n") == 2
+    assert json.loads(done.stdout) == json.loads(expected)
+    np.testing.assert_allclose(
+        read_scores(tmp_path / "two.txt"), read_scores(tmp_path / "one.txt"), rtol=1e-4
+    )
+    assert sorted(read_embeddings(tmp_path / "kept.npz").ids) == NAMES
 
 
 def test_verify_imports_no_more_than_it_needs(
@@ -370,11 +465,13 @@ def test_several_lists_are_scored_from_one_extraction(
     short.write_text("".join(trials.read_text().splitlines(keepends=True)[:7]))
     embedded = []
 
-    def spy(paths: list[Path], *arguments: object, **options: object) -> np.ndarray:
-        embedded.extend(paths)
-        return embed_recordings(paths, *arguments, **options)
+    embed = Extractor.embed
 
-    monkeypatch.setattr(evaluate, "embed_recordings", spy)
+    def spy(self, paths, **options):  # type: ignore[no-untyped-def]
+        embedded.extend(paths)
+        return embed(self, paths, **options)
+
+    monkeypatch.setattr(Extractor, "embed", spy)
     command = ("evaluate", "--model", model_folder, "--audio-folder", audio_folder)
     lists = ("--trials", trials, short)
     kept = tmp_path / "kept.npz"
@@ -742,6 +839,16 @@ def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Capture) ->
     def interrupted(options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simple_spk.commands.metrics.run", interrupted)
-    assert run("metrics", "x") == 130
-    assert capsys.readouterr().err.strip() == "simple-spk: stopped; the same command goes on"
+    list_options = ("--trials", "x", "--audio-folder", "x")
+    calls: dict[tuple[str, ...], bool] = {
+        ("metrics", "x"): False,
+        ("verify", "a.wav", "b.wav"): False,
+        ("evaluate", *list_options): False,
+        ("evaluate", *list_options, "--save-embeddings", "x.npz"): True,
+        ("embed", "x", "-o", "x.npz"): True,
+    }
+    for call, goes_on in calls.items():
+        monkeypatch.setattr(f"simple_spk.commands.{call[0]}.run", interrupted)
+        assert run(*call) == 130
+        cure = "; the same command goes on" if goes_on else ""
+        assert capsys.readouterr().err.strip() == f"simple-spk: stopped{cure}"

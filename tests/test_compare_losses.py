@@ -14,7 +14,12 @@ sys.path.insert(0, str(ROOT))
 
 from tools import ablate, compare_losses  # noqa: E402
 from tools.ablate import variants_of  # noqa: E402
-from tools.compare_losses import compare, loss_file, split_overrides  # noqa: E402
+from tools.compare_losses import (  # noqa: E402
+    compare,
+    loss_file,
+    loss_variants,
+    split_overrides,
+)
 from tools.experiment_runs import Run, Variant, run_once  # noqa: E402
 from tools.make_toy_corpus import make_toy_corpus  # noqa: E402
 from tools.seed_statistics import Comparison, estimate, markdown, write_comparison  # noqa: E402
@@ -98,6 +103,12 @@ def test_the_grid_has_every_point_and_similarity(tmp_path):
         variants_of(base, {"rounds": [1.0]}, [], tmp_path, [])
 
 
+def test_the_grid_takes_sizes_of_the_queue(tmp_path):
+    variants = variants_of(ROOT / "hparams/mini.yaml", {"queue_size": [64, 4096]}, [], tmp_path, [])
+    assert [variant.name for variant in variants] == ["queue_size_4096", "queue_size_64"]
+    assert variants[1].overrides == ["--queue_size=64"]
+
+
 def test_unknown_losses_are_named_with_the_known_ones():
     assert loss_file("aamsoftmax").is_file()
     with pytest.raises(ValueError, match=r"no loss arcsoftmax.*aamsoftmax"):
@@ -113,6 +124,15 @@ def test_options_for_all_must_not_undo_a_loss(tmp_path):
     with pytest.raises(ValueError, match="--angular_bias would replace"):
         variants_of(base, {}, ["inner_product"], tmp_path, ["--angular_bias=0.4"])
     assert not list(tmp_path.rglob("metrics.json"))
+
+
+def test_whole_experiments_are_compared_as_they_are(tmp_path):
+    """Also with options that their loss has, which a file of a loss alone would refuse."""
+    base, softmax = ROOT / "hparams/mini.yaml", ROOT / "hparams/softmax_resnet34.yaml"
+    variants = loss_variants(base, [str(softmax), "normface"], tmp_path, [])
+    assert [variant.yaml for variant in variants[:2]] == [base, softmax]
+    assert variants[2].yaml == tmp_path / "experiments/normface.yaml"
+    assert loss_variants(base, [str(softmax)], tmp_path, ["--num_classes=3"])[1].yaml == softmax
 
 
 def test_options_after_the_dashes_are_those_of_training():
@@ -139,29 +159,34 @@ def run_tool(main, monkeypatch, capsys, *arguments):
 def test_losses_are_compared_and_nothing_is_done_twice(corpus, tmp_path, monkeypatch, capsys):
     output = tmp_path / "losses"
     base = ROOT / "hparams/mini.yaml"
-    command = [compare_losses.main, monkeypatch, capsys, base, "--losses", "softmax", "--seeds=7"]
-    command += ["-o", output, "--", f"--data_folder={corpus}", *TINY]
+    command = [compare_losses.main, monkeypatch, capsys, base, "--losses", "softmax", "--seeds"]
+    command += [7, 8, "-o", output, "--", f"--data_folder={corpus}", *TINY]
     code, errors = run_tool(*command)
     assert code == 0, errors
-    results = {name: output / name / "7/metrics.json" for name in ("simple", "softmax")}
-    assert all(path.is_file() for path in results.values())
+    results = {
+        name: [output / name / str(seed) / "metrics.json" for seed in (7, 8)]
+        for name in ("simple", "softmax")
+    }
     table = (output / "table.md").read_text()
-    for name, path in results.items():
-        assert f"| {name} | {json.loads(path.read_text())['eer']:.2f}" in table
-    times = {path: path.stat().st_mtime_ns for path in results.values()}
+    for name, paths in results.items():
+        eers = [json.loads(path.read_text())["eer"] for path in paths]
+        assert f"| {name} | {estimate(eers).text(2)} |" in table
+    times = {path: path.stat().st_mtime_ns for paths in results.values() for path in paths}
     assert run_tool(*command)[0] == 0 and (output / "table.md").read_text() == table
-    assert {path: path.stat().st_mtime_ns for path in results.values()} == times
+    assert {path: path.stat().st_mtime_ns for path in times} == times
     # Other settings must not be mistaken for these.
     code, errors = run_tool(*command, "--learning_rate=0.3")
     assert code == 1 and "other settings" in errors
 
 
 def test_the_ablation_runs_and_failures_are_told(corpus, tmp_path, monkeypatch, capsys):
+    """An option for all that is varied, too, gives way to the grid."""
     command = [ablate.main, monkeypatch, capsys, ROOT / "hparams/mini.yaml", "--sharpness=2", "-o"]
     overrides = ["--", f"--data_folder={corpus}", *TINY]
-    code, errors = run_tool(*command, tmp_path / "a", *overrides)
+    code, errors = run_tool(*command, tmp_path / "a", *overrides, "--sharpness=3")
     assert code == 0, errors
-    assert "| sharpness_2 |" in (tmp_path / "a/table.md").read_text()
+    table = (tmp_path / "a/table.md").read_text()
+    assert "| sharpness_3 |" in table and "| sharpness_2 |" in table
     code, errors = run_tool(*command, tmp_path / "b", *overrides, "--learning_rat=1")
     assert code == 1 and "learning_rat" in errors and "train.log" in errors
 

@@ -131,6 +131,28 @@ def test_rows_are_computed_at_the_same_time_and_threads_are_left_as_they_were(
     assert new_thread == [2]
 
 
+def test_rows_are_computed_without_threads_if_none_can_be_had(
+    two_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = threading.Thread.start, []
+
+    def start_one(thread: threading.Thread) -> None:
+        started.append(thread)
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    rows = list(torch.arange(4.0))
+    results: list[Tensor] = []
+    computing = threading.Thread(
+        target=lambda: results.extend(each_on_a_core(lambda row: row + 1, rows)), daemon=True
+    )
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+    start(computing)
+    computing.join(timeout=60)  # it might hang
+    assert results == [row + 1 for row in rows] and len(started) == 2
+
+
 def test_a_failure_leaves_the_threads_as_they_were(two_threads: None) -> None:
     def fail(row: Tensor) -> Tensor:
         raise ValueError("as planned")

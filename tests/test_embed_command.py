@@ -135,6 +135,10 @@ def test_a_damaged_part_is_named(corpus: Path, tmp_path: Path) -> None:
     (parts.folder / "000001-0.npz").write_bytes(b"PK damaged")
     with pytest.raises(ValueError, match=r"000001-0\.npz is damaged.*delete it"):
         parts.read()
+    (parts.folder / "000001-0.npz").unlink()
+    (parts.folder / "000001-0.npz").mkdir()  # the system's refusals are no damage
+    with pytest.raises(IsADirectoryError, match=r"000001-0\.npz"):
+        parts.read()
 
 
 def test_a_part_that_was_deleted_takes_no_other_along(corpus: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Laws of enrolled voices: means of recordings, in a file that belongs to one model."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -121,3 +122,44 @@ def test_an_extractor_goes_on_with_saved_voices(
     np.testing.assert_allclose(
         together.voices["Ann"].embedding, first.voices["Ann"].embedding, rtol=1e-4, atol=1e-5
     )
+
+
+def enrol_in_process(number: int, path: str) -> None:
+    """One of several processes that each enrol somebody, slowly."""
+    with EnrolledVoices.changing(path, "this model") as voices:
+        time.sleep(0.1)
+        voices.add(f"voice {number}", voice(number))
+
+
+def test_processes_that_enrol_at_once_lose_no_voice(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "voices"
+    torch.multiprocessing.spawn(enrol_in_process, args=(str(path),), nprocs=3)
+    assert set(EnrolledVoices.load(path, "this model")) == {f"voice {n}" for n in range(3)}
+
+
+def test_a_change_that_fails_changes_nothing(voices: EnrolledVoices, tmp_path: Path) -> None:
+    path = tmp_path / "voices"
+    voices.save(path)
+    before = path.read_bytes()
+    with (
+        pytest.raises(ValueError, match="nobody is enrolled as 'Zoe'"),
+        EnrolledVoices.changing(path, "this model") as changed,
+    ):
+        changed.remove("Ann")
+        changed.remove("Zoe")
+    assert path.read_bytes() == before
+
+
+def test_voices_of_another_dimension_are_named(
+    model_folder: Path, spoken: list[Path], tmp_path: Path
+) -> None:
+    extractor = Extractor.load(model_folder)
+    strangers = EnrolledVoices(extractor.fingerprint)
+    strangers.add("Ann", voice(0))
+    strangers.save(tmp_path / "voices")
+    extractor.load_voices(tmp_path / "voices")
+    with pytest.raises(ValueError, match="of 8 numbers, this model makes 16: enrol them again"):
+        extractor.identify(spoken[0])
+    for name in ("Ann", "Bob"):
+        with pytest.raises(ValueError, match="of 16 numbers, the voices enrolled so far of 8"):
+            extractor.enroll(name, spoken[0])

@@ -10,7 +10,7 @@ from hyperpyyaml import load_hyperpyyaml
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tools.exchange_loss import exchange_loss, split, write_experiment  # noqa: E402
+from tools.exchange_loss import exchange_loss, keys_of, split, write_experiment  # noqa: E402
 from tools.make_toy_corpus import make_toy_corpus  # noqa: E402
 
 BLOCKS = sorted((ROOT / "hparams/losses").glob("*.yaml"))
@@ -53,6 +53,10 @@ def test_baselines_differ_from_simple_in_the_loss_alone(name, tmp_path):
 @pytest.mark.parametrize("base", BASES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda path: path.stem)
 def test_every_loss_fits_every_recipe(base, block):
+    if "embedding_output" in keys_of(block.read_text()) - keys_of(base.read_text()):
+        with pytest.raises(ValueError, match="embedding_output would be without effect"):
+            exchange_loss(base.read_text(), block.read_text())
+        return
     text = exchange_loss(base.read_text(), block.read_text())
     for line in (line for line in base.read_text().splitlines() if line.startswith("# ")):
         assert line in text  # comments between the keys stay
@@ -75,7 +79,12 @@ def test_every_loss_builds_and_is_called_as_the_brain_does(block, corpus, tmp_pa
     }
     # One seed means one encoder, whatever the loss.
     first, second = (loaded[name]["encoder"].state_dict() for name in experiments)
-    assert all(torch.equal(first[key], second[key]) for key in first)
+    shared = first.keys() & second.keys()  # all but the length of a polar output
+    assert {key.removeprefix("output.length") for key in first.keys() ^ second.keys()} <= {
+        ".weight",
+        ".bias",
+    }
+    assert all(torch.equal(first[key], second[key]) for key in shared if "is_held" not in key)
     modules = loaded["other"]["modules"]
     assert ("queue" in modules) == ("momentum_encoder" in modules)
     embeddings, labels = torch.randn(10, 16, requires_grad=True), torch.arange(10) % 5
@@ -88,8 +97,29 @@ def test_every_loss_builds_and_is_called_as_the_brain_does(block, corpus, tmp_pa
     value.backward()
     assert torch.isfinite(value) and torch.isfinite(embeddings.grad).all()
     names = [name for name, _ in modules["loss"].named_parameters(prefix="loss")]
+    names += [name for name, _ in modules["encoder"].named_parameters(prefix="encoder")]
     for prefix in loaded["other"]["parameter_groups"] or {}:
-        assert prefix.startswith("encoder.") or any(name.startswith(prefix) for name in names)
+        assert any(name.startswith(prefix) for name in names)
+
+
+@pytest.mark.parametrize("name", ["magface", "adaface", "scf_arcface"])
+@pytest.mark.parametrize("base", ["mini.yaml", "simple_resnet34.yaml"])
+def test_losses_that_go_by_lengths_find_them_free(name, base, corpus, tmp_path):
+    """From the first step on, other recordings have other lengths, or may come to have them."""
+    experiment = tmp_path / "other.yaml"
+    write_experiment(ROOT / "hparams" / base, ROOT / f"hparams/losses/{name}.yaml", experiment)
+    loaded = load(experiment, data_folder=str(corpus), embedding_dim=16, width=4)
+    encoder, loss = loaded["encoder"], loaded["loss"]
+    assert not encoder.output.length_is_held
+    embeddings = encoder(torch.randn(6, 60, 80))
+    lengths = torch.linalg.vector_norm(embeddings.detach(), dim=1)
+    if name == "magface":
+        assert loss.lengths[0] < float(lengths.min()) and float(lengths.max()) < loss.lengths[1]
+        assert loss.length_weight > loss.least_length_weight
+        loss(embeddings, torch.arange(6) % 5).backward()
+        assert float(encoder.output.length.weight.grad.abs().sum()) > 0
+    else:
+        assert float(lengths.std()) > 0.01
 
 
 @pytest.mark.parametrize(
@@ -131,9 +161,20 @@ def test_only_what_belongs_to_the_loss_changes():
     )
 
 
+def test_parameter_groups_of_an_exchanged_output_go_with_it():
+    base = "embedding_output: 1\nencoder: !ref <embedding_output>\nloss: 2\nparameter_groups:\n"
+    groups = "    loss.bias: {lr: 1}\n    encoder.output.length: {lr: 2}\n    encoder: {lr: 3}\n"
+    kept = exchange_loss(base + groups, "embedding_output: 5\n")
+    assert kept.endswith("parameter_groups:\n    loss.bias: {lr: 1}\n    encoder: {lr: 3}\n")
+    block = "embedding_output: 5\nparameter_groups:\n    encoder.output.length: {lr: 9}\n"
+    assert exchange_loss(base + groups, block).endswith("    encoder.output.length: {lr: 9}\n")
+
+
 def test_files_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="lacks embedding_dim"):
         exchange_loss("loss: 1\n", "loss: !new:a.B\n    dim: !ref <embedding_dim>\n")
+    with pytest.raises(ValueError, match="margn would be without effect"):
+        exchange_loss("margin: 1\nloss: !ref <margin>\n", "margn: 2\n")
     with pytest.raises(ValueError, match="lacks loss"):
         exchange_loss("seed: 1\n", "margin: 2\n")
 

@@ -16,6 +16,7 @@ from simple_spk.extractor import Extractor
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
 from simple_spk.model import Model, trained_model
+from simple_spk.model_card import default_card, is_automatic
 from simple_spk.model_folder import load_model, save_model
 from simple_spk.resnet import ResNet
 from simple_spk.tagged_yaml import read_tagged_yaml
@@ -169,6 +170,31 @@ def test_cards(model_folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "given" / "README.md").read_text() == "another"
 
 
+def test_a_card_that_nobody_wrote_is_of_the_model_as_it_is(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    """Also if it is of an earlier version; but what somebody added to it stays."""
+    old = load_model(model_folder)._replace(training_data="other voices", threshold=0.125)
+    automatic = default_card(old)
+    assert is_automatic(automatic) and "other voices" in automatic
+    (model_folder / "README.md").write_text(automatic)
+    assert main(["export", str(model_folder), str(tmp_path / "new")]) == 0
+    assert (tmp_path / "new" / "README.md").read_text() == default_card(load_model(model_folder))
+    for edited in ("Mine. " + automatic, automatic + "Mine.", automatic.replace("other", "our")):
+        (model_folder / "README.md").write_text(edited)
+        target = tmp_path / f"edited {len(list(tmp_path.iterdir()))}"
+        assert main(["export", str(model_folder), str(target)]) == 0
+        assert (target / "README.md").read_text() == edited
+
+
+def test_folders_of_others_are_left_alone(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.partial").mkdir()
+    (tmp_path / "new.partial" / "thesis.txt").write_text("years of work")
+    assert main(["export", str(model_folder), str(tmp_path / "new")]) == 0
+    assert (tmp_path / "new.partial" / "thesis.txt").read_text() == "years of work"
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "new", "new.partial"}
+
+
 def test_half_the_size(model_folder: Path, tmp_path: Path) -> None:
     assert main(["export", str(model_folder), str(tmp_path / "half"), "--half"]) == 0
     before, after = (
@@ -211,6 +237,8 @@ def test_mistakes_are_explained(
         ("export", source, target, "--card", "no.md"): "no.md",
         ("export", source, target, "--calibration", "no.json"): "no.json",
         ("export", source, target, "--from", "wespeaker"): "avg_model.pt",
+        ("export", source, target, "--sample-rate", "8000"): "--from wespeaker",
+        ("export", source, target, "--from", "wespeaker", "--sample-rate", "0"): "not 0",
     }
     for arguments, words in mistakes.items():
         assert main(arguments) == 1, arguments
@@ -237,3 +265,7 @@ def test_wespeaker(
     model = load_model(target)
     assert model.front_end.arguments["window"] == "hamming"
     assert json.dumps(model.encoder.arguments["blocks"]) == "[3, 4, 6, 3]"
+    assert model.front_end.sample_rate == 16000
+    options = ["--from", "wespeaker", "--sample-rate", "8000"]
+    assert main(["export", *options, str(path), str(tmp_path / "telephone")]) == 0
+    assert load_model(tmp_path / "telephone").front_end.sample_rate == 8000

@@ -388,6 +388,27 @@ def test_a_recording_that_is_too_short_is_named_in_any_company(
         extractor.embed([short])
 
 
+@pytest.mark.parametrize("milliseconds", [10.0, 50.0])
+def test_what_is_too_short_depends_on_the_models_frames(
+    milliseconds: float, tiny_model: Parts, recordings: list[Path], tmp_path: Path
+) -> None:
+    _, encoder, loss = tiny_model
+    front_end = Fbank(frame_milliseconds=milliseconds)
+    extractor = Extractor(trained_model(front_end, encoder, loss))
+    path = tmp_path / "short.wav"
+    for missing in (0, 1):
+        samples = front_end.frame_samples - missing
+        soundfile.write(path, np.linspace(-0.5, 0.5, samples), 16000)
+        if not missing:
+            assert np.isfinite(extractor.embed([recordings[0], path])).all()
+            continue
+        message = rf"short\.wav lasts .* ms, less than one frame of {milliseconds:.0f} ms"
+        for some in ([path], [recordings[0], path]):
+            with pytest.raises(AudioError, match=message):
+                extractor.embed(some)
+        assert extractor.verify(recordings[0], path).score is None
+
+
 def test_digital_silence_within_a_recording_does_no_harm(
     extractor: Extractor, tmp_path: Path, noisy_tone: Callable[..., NDArray[np.float32]]
 ) -> None:

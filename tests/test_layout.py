@@ -22,7 +22,7 @@ ON_SPEECHBRAIN = {"brain", "checkpoints"}
 CORE = {
     *("similarity", "distributed", "pair_sums", "loss", "key_queue", "momentum"),
     *("proxy_losses", "hard_example_losses", "quality_losses", "sphereface2", "bessel"),
-    *("metric_learning", "schedule", "arguments"),
+    *("metric_learning", "schedule", "arguments", "queue_defects"),
 }
 NUMPY_ONLY = {"metrics", "trials", "field_table"}
 

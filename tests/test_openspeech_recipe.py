@@ -21,13 +21,19 @@ from recipes.OpenSpeech.corpora import (
     find_speechocean762,
     find_words,
 )
-from recipes.OpenSpeech.prepare import main, prepare_open_speech, split_open_speech
+from recipes.OpenSpeech.prepare import (
+    main,
+    prepare_open_speech,
+    split_open_speech,
+    write_lists_of_corpora,
+)
 from recipes.OpenSpeech.sounds import NOISE_KINDS, make_room, make_sounds
 from recipes.OpenSpeech.sources import read_prepared
 from recipes.OpenSpeech.words import FADE_SAMPLES, join_words, make_recordings
 from simple_spk.augmentation import Augmentation
 from simple_spk.evaluation import VerificationEvaluation
 from simple_spk.manifest import read_manifest
+from simple_spk.preparation.speaker_tables import Recording
 
 ROOT = Path(__file__).parents[1]
 WORD_SECONDS = 0.9
@@ -125,6 +131,27 @@ def test_lists_of_a_corpus_hold_all_pairs(data):
     ).trials
     count = len(trials.ids)
     assert len(trials) == count * (count - 1) // 2
+
+
+def test_each_corpus_has_a_list_of_its_validation_speakers(data, tmp_path, caplog):
+    rows = rows_of(data / "valid.csv")
+    corpora = {row["ID"].split("/")[0] for row in rows}
+    listed = {path.stem.removeprefix("valid_trials_") for path in data.glob("valid_trials_*.txt")}
+    assert listed and listed <= corpora
+    for corpus in corpora:
+        here = [row for row in rows if row["ID"].startswith(f"{corpus}/")]
+        assert (corpus in listed) == (len({row["spk_id"] for row in here}) > 1)
+        if corpus in listed:
+            for manifest in ("valid.csv", "valid_2s.csv"):
+                trials = VerificationEvaluation(
+                    data / f"valid_trials_{corpus}.txt", manifest=data / manifest
+                ).trials
+                assert set(trials.ids) == {row["ID"] for row in here}
+                assert len(trials) == len(here) * (len(here) - 1) // 2
+    alone = [Recording(f"c/{take}", f"{take}.wav", 1.0, "Ann", "c") for take in range(3)]
+    write_lists_of_corpora(tmp_path, "valid", alone)
+    assert "valid_trials_c.txt: pairs of one speaker and of two are needed" in caplog.text
+    assert not list(tmp_path.iterdir())
 
 
 def test_made_sounds_are_what_augmentation_takes(data):

@@ -178,6 +178,52 @@ def test_sphereface_equals_its_formula(version, scale, margin):
     assert_same(loss, slow, *clusters(n=40, length=2.0))
 
 
+@pytest.mark.parametrize("version", ["v0", "v1", "v2"])
+def test_detached_sphereface_has_the_value_of_the_margin_and_the_gradient_of_cosines(version):
+    """As published: what the margin adds to the cosines is a constant to the gradient."""
+    embeddings, labels = clusters()
+    whole, detached = (
+        make(SphereFaceLoss, 1.5, 7.0, version, detached=choice) for choice in (False, True)
+    )
+    with torch.no_grad():
+        turned = whole.logits(embeddings, labels, whole.class_vectors) / 7.0
+        added = turned - whole.cosines(embeddings, whole.class_vectors)
+
+    def constant_margin(embeddings, labels):
+        logits = 7.0 * (detached.cosines(embeddings, detached.class_vectors) + added)
+        return functional.cross_entropy(logits, labels)
+
+    expected = value_and_gradients(detached, constant_margin, embeddings, labels)
+    actual = value_and_gradients(detached, detached, embeddings, labels)
+    for one, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(actual[0], whole(embeddings, labels).detach())
+    assert not torch.allclose(actual[1], value_and_gradients(whole, whole, embeddings, labels)[1])
+
+
+def test_detached_sphereface2_has_the_value_of_the_spread_and_the_gradient_of_cosines():
+    embeddings, labels = clusters()
+    whole, detached = (make(SphereFace2Loss, detached=choice) for choice in (False, True))
+    cosines = detached.cosines(embeddings, detached.class_vectors).detach()
+    added = 2.0 * ((cosines + 1.0) / 2.0) ** 3 - 1.0 - cosines
+
+    def constant_spread(embeddings, labels):
+        values = detached.cosines(embeddings, detached.class_vectors) + added
+        total = 0.0
+        for row, y in zip(values, labels.tolist(), strict=True):
+            for j, value in enumerate(row):
+                sign, weight = (1.0, 0.7) if j == y else (-1.0, 0.3)
+                logit = 32.0 * (value - sign * 0.2) + detached.boundary_bias
+                total = total + weight * functional.softplus(-sign * logit)
+        return 50.0 / 32.0 * total / len(labels)
+
+    expected = value_and_gradients(detached, constant_spread, embeddings, labels)
+    actual = value_and_gradients(detached, detached, embeddings, labels)
+    for one, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(actual[0], whole(embeddings, labels).detach())
+
+
 def test_circle_equals_its_formula():
     loss = make(CircleLoss, margin=0.25, logit_scale=8.0)
 

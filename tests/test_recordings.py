@@ -1,9 +1,10 @@
 """Laws of embedding whole recordings: order, batches and padding do not show in the answer."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from simple_spk import recordings as recordings_module
 from simple_spk.audio import AudioError, read_recording
 from simple_spk.quality import measure_quality
 from simple_spk.recordings import (
+    ASKED_AHEAD,
     ask_all,
     embed_recordings,
     embedded_batches,
@@ -84,6 +86,25 @@ def test_files_are_asked_together_and_answer_in_order(recordings: list[Path]) ->
     assert ask_all(name, recordings, "names") == [path.name for path in recordings]
     seconds = recording_seconds(recordings)
     assert seconds.tolist() == [soundfile.info(path).duration for path in recordings]
+
+
+def test_files_are_asked_a_few_at_a_time_however_many_there_are() -> None:
+    class Numbers(Sequence[int]):
+        drawn = 0
+
+        def __len__(self) -> int:
+            return 20 * ASKED_AHEAD
+
+        def __getitem__(self, place: Any) -> int:
+            if place >= len(self):
+                raise IndexError
+            self.drawn = max(self.drawn, place)
+            return place
+
+    numbers = Numbers()
+    ahead = ask_all(lambda number: (number, numbers.drawn - number), numbers, "numbers", False)
+    assert [number for number, _ in ahead] == list(range(len(numbers)))
+    assert max(distance for _, distance in ahead) <= ASKED_AHEAD
 
 
 def test_the_number_of_readers_changes_nothing(recordings: list[Path]) -> None:

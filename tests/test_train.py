@@ -44,15 +44,18 @@ def corpus(tmp_path_factory):
     make_toy_corpus(
         folder, train_speakers=6, valid_speakers=2, test_speakers=3, recordings_per_speaker=4
     )
-    write_sounds(folder)
+    write_extras(folder)
     return folder
 
 
-def write_sounds(folder):
-    """Noises of the kinds that the recipes which augment name, a room, and crops for validation."""
+def write_extras(folder):
+    """What recipes name beyond the five tables: noises and a room, crops, lists of corpora."""
     from simple_spk.manifest import write_manifest
 
-    shutil.copy(folder / "valid.csv", folder / "valid_2s.csv")
+    for part in ("valid", "test"):
+        shutil.copy(folder / f"{part}.csv", folder / f"{part}_2s.csv")
+        for corpus in ("speechocean762", "audiomnist"):
+            shutil.copy(folder / f"{part}_trials.txt", folder / f"{part}_trials_{corpus}.txt")
     for kind in ("noise", "music", "speech", "babble", "room"):
         samples = np.random.default_rng(len(kind)).normal(0, 0.1, 8000)
         soundfile.write(folder / f"{kind}.wav", samples * np.exp(-np.arange(8000) / 2000), 16000)
@@ -283,8 +286,8 @@ def test_two_processes_train_and_keep_one_queue(corpus, tmp_path):
 
 
 def test_a_collapsing_run_warns(corpus, tmp_path):
-    plain = "--encoder={output: {form: cartesian, centred: False, initial_length: null, "
-    plain += "hold_steps: 0, minimum_length: 0.0}}"
+    plain = "--embedding_output={form: cartesian, centred: False, initial_length: null, "
+    plain += "hold_steps: 0, minimum_length: 0.0}"
     options = plain, "--parameter_groups=null", "--learning_rate=0.0", "--collapse_check_steps=0"
     finished = run(command(corpus, tmp_path / "collapse", *options))
     assert finished.returncode == 0, finished.stderr

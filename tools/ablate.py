@@ -1,8 +1,9 @@
 """The paper's ablation: python tools/ablate.py BASE.yaml --sharpness 1 2 3 -o FOLDER
 
-Trains an experiment with SimPLE at every point of a grid of sharpness (r), positive weight (alpha)
-and angular bias (b_theta), what is not given staying as in BASE.yaml, and with other similarities
-(inner product, cosine). Options after -- go to train.py, for all of them:
+Trains an experiment with SimPLE at every point of a grid of sharpness (r), positive weight (alpha),
+angular bias (b_theta) and queue size, what is not given staying as in BASE.yaml, and with other
+similarities (inner product, cosine). Without any of these, it is BASE.yaml with several seeds.
+Options after -- go to train.py, for all of them:
 
     python tools/ablate.py hparams/mini.yaml --sharpness 1 2 3 --positive-weight 0.05 0.1 0.2 \\
         --similarities inner_product cosine --seeds 1 2 -o results/ablation -- --number_of_epochs=5
@@ -31,7 +32,7 @@ from tools.compare_losses import (
 from tools.exchange_loss import split, write_experiment
 from tools.experiment_runs import Overrides, Variant
 
-GRID = ("angular_bias", "sharpness", "positive_weight")
+GRID = {"angular_bias": float, "sharpness": float, "positive_weight": float, "queue_size": int}
 SIMILARITIES = ("inner_product", "cosine")
 
 
@@ -82,9 +83,9 @@ def main() -> int:
     ours, overrides = split_overrides(sys.argv[1:])
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
-    for name in GRID:
+    for name, kind in GRID.items():
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, nargs="+", type=float, default=[], metavar="VALUE")
+        parser.add_argument(option, nargs="+", type=kind, default=[], metavar="VALUE")
     parser.add_argument("--similarities", nargs="+", choices=SIMILARITIES, default=[])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")

@@ -1,8 +1,9 @@
 """Compare losses: python tools/compare_losses.py BASE.yaml --losses softmax aamsoftmax -o FOLDER
 
 BASE.yaml, an experiment with SimPLE, and the same experiment with each of the losses (names of
-hparams/losses, or YAML files of that kind) are trained with each seed: one process after the other,
-with equal encoder, budget and order of the data. Options after -- go to train.py, for all of them:
+hparams/losses, YAML files of that kind, or whole experiments such as search_settings.py writes) are
+trained with each seed: one process after the other, with equal encoder, budget and order of the
+data. Options after -- go to train.py, for all of them:
 
     python tools/compare_losses.py hparams/mini.yaml --losses softmax aamsoftmax --seeds 1 2 3 \\
         -o results/losses -- --number_of_epochs=5
@@ -48,16 +49,26 @@ def refuse_overrides_of(loss: Path, overrides: Overrides) -> None:
         )
 
 
+def loss_variants(
+    base: Path, losses: Sequence[str], folder: Path, overrides: Overrides
+) -> list[Variant]:
+    """BASE.yaml, and an experiment with each loss."""
+    variants = [Variant(REFERENCE, base)]
+    for path in map(loss_file, losses):
+        experiment = path
+        if "modules" not in keys_of(path.read_text(encoding="utf-8")):  # it is a loss alone
+            refuse_overrides_of(path, overrides)
+            experiment = folder / "experiments" / f"{path.stem}.yaml"
+            write_experiment(base, path, experiment)
+        variants.append(Variant(path.stem, experiment))
+    return variants
+
+
 def compare(
     base: Path, losses: Sequence[str], seeds: Sequence[int], folder: Path, overrides: Overrides
 ) -> str:
     """Run all losses with all seeds; the table of their error rates."""
-    variants = [Variant(REFERENCE, base)]
-    for path in map(loss_file, losses):
-        refuse_overrides_of(path, overrides)
-        experiment = folder / "experiments" / f"{path.stem}.yaml"
-        write_experiment(base, path, experiment)
-        variants.append(Variant(path.stem, experiment))
+    variants = loss_variants(base, losses, folder, overrides)
     return run_and_write(variants, seeds, folder, overrides, command=sys.argv)
 
 

@@ -3,9 +3,10 @@
 BASE.yaml is a complete experiment such as hparams/simple_resnet34.yaml, LOSS.yaml a file such as
 those in hparams/losses: some keys, whose values replace those of the same name or are put before
 ``loss``. A key that is null there is left out of the experiment, of its modules and checkpoints; so
-is what only the replaced keys referred to. All other lines stay as they are, comments too, so that
-the result reads like a file written by hand. Where a voice at another speed is another speaker, it
-is another class, too.
+is what only the replaced keys referred to. With ``loss`` or ``embedding_output`` their groups in
+parameter_groups go, too. All other lines stay as they are, comments too, so that the result reads
+like a file written by hand. Where a voice at another speed is another speaker, it is another class,
+too.
 """
 
 import re
@@ -20,7 +21,7 @@ from simple_spk.whole_file import whole_file
 
 TOP_LEVEL_KEY = re.compile(r"([A-Za-z_]\w*):")
 REFERENCE = re.compile(r"<(\w+)")
-LOSS_OPTIONS = re.compile(r"\s+loss\.")
+PARAMETERS_OF = {"loss": "loss", "embedding_output": "encoder.output"}  # as groups name them
 COUNT_SPEAKERS = re.compile(r"(!apply:simple_spk\.manifest\.count_speakers \[[^],]+)\]")
 
 
@@ -50,9 +51,9 @@ def exchange_loss(base: str, block: str) -> str:
     nulls = {part.key for part in new if part.is_null and part.key in keys_of(base)}
     replacing = {part.key: part for part in new if part.key not in nulls}
     added = [part for part in new if part.key not in keys_of(base)]
-    options_of_loss: tuple[str, ...] = ()
+    new_groups: tuple[str, ...] = ()
     if "parameter_groups" in replacing:
-        options_of_loss = replacing.pop("parameter_groups").lines[1:]
+        new_groups = replacing.pop("parameter_groups").lines[1:]
     result: list[Part] = []
     replaced: list[Part] = []
     for part in split(base):
@@ -64,14 +65,22 @@ def exchange_loss(base: str, block: str) -> str:
                 result.append(replacing[part.key])
         else:
             result.append(_without_entries(part, nulls) if nulls else part)
-        if part.key == "parameter_groups" and "loss" in keys:
-            result[-1] = _with_options_of_loss(result[-1], options_of_loss)
+        if part.key == "parameter_groups":
+            old_groups = [name for key, name in PARAMETERS_OF.items() if key in keys]
+            result[-1] = _with_groups(result[-1], old_groups, new_groups)
     result = _without_orphans(result, replaced, kept=keys)
-    missing = {name for part in result for name in part.references} - {p.key for p in result}
+    references = {name for part in result for name in part.references}
+    missing = references - {part.key for part in result}
     if missing or "loss" not in {part.key for part in result}:
         raise ValueError(
             f"the experiment lacks {', '.join(sorted(missing)) or 'loss'}, to which its parts "
             f"refer: the two files do not fit together"
+        )
+    idle = [str(part.key) for part in added if part.key not in references]
+    if idle:
+        raise ValueError(
+            f"{', '.join(idle)} would be without effect: nothing in the experiment refers to it; "
+            f"correct the name, or give the experiment such a key"
         )
     return "".join(f"{line}\n" for part in result for line in part.lines)
 
@@ -104,11 +113,14 @@ def _without_entries(part: Part, names: set[str | None]) -> Part:
     return Part(part.key, tuple(line for line in part.lines if not entries.match(line)))
 
 
-def _with_options_of_loss(part: Part, options: tuple[str, ...]) -> Part:
-    """The parameter groups with other groups of the loss's parameters."""
-    others = [line for line in part.lines[1:] if not LOSS_OPTIONS.match(line)]
-    value = "" if [*others, *options] else " null"
-    return Part(part.key, (f"{part.key}:{value}", *others, *options))
+def _with_groups(part: Part, old: list[str], new: tuple[str, ...]) -> Part:
+    """The parameter groups without those of old prefixes, and with new ones."""
+    starts = tuple(f"{prefix}{end}" for prefix in old for end in (".", ":"))
+    others = [line for line in part.lines[1:] if not line.strip().startswith(starts)]
+    if others == list(part.lines[1:]) and not new:
+        return part
+    value = "" if [*others, *new] else " null"
+    return Part(part.key, (f"{part.key}:{value}", *others, *new))
 
 
 def _without_orphans(parts: list[Part], replaced: list[Part], kept: set[str | None]) -> list[Part]:

@@ -1,6 +1,5 @@
 """Several experiments trained by train.py, one after the other; what is done is not done again."""
 
-import fcntl
 import json
 import os
 import subprocess
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from simple_spk.file_lock import lock_file
 from simple_spk.whole_file import whole_file
 
 ROOT = Path(__file__).parents[1]
@@ -56,6 +56,7 @@ def run_all(
 def run_once(variant: Variant, seed: int, folder: Path, overrides: Overrides) -> dict[str, dict]:
     """The metrics of one run, which is trained, taken up or only read, as need be."""
     given = [*overrides, *variant.overrides, f"--seed={seed}", f"--output_folder={folder}"]
+    given = list({option.partition("=")[0]: option for option in given}.values())  # the last wins
     asked = {"yaml": variant.yaml.read_text(encoding="utf-8"), "overrides": given}
     remembered, metrics = folder / "asked.json", folder / "metrics.json"
     if remembered.is_file() and json.loads(remembered.read_text(encoding="utf-8")) != asked:
@@ -84,12 +85,7 @@ def _train(arguments: Sequence[str], log: Path) -> None:
     not joined by a second one in its folder.
     """
     with log.open("a", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BlockingIOError(
-                f"a train.py is still at work in {log.parent}: wait for its end, or stop it"
-            ) from error
+        lock_file(file, f"a train.py is still at work in {log.parent}: wait for it, or stop it")
         finished = subprocess.run(
             [sys.executable, str(ROOT / "train.py"), *arguments, "--noprogressbar"],
             stdout=file,

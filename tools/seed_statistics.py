@@ -98,11 +98,11 @@ def markdown(comparison: Comparison) -> str:
     ]
     reference = comparison.variants[0]
     header = ["variant", *(title for title, *_ in columns), f"EER less that of {reference}"]
-    lines = [_row(header), _row(["---"] * len(header))]
+    lines = [row(header), row(["---"] * len(header))]
     for number, variant in enumerate(comparison.variants):
         cells = [estimate(table[number].tolist()).text(digits) for _, table, digits in columns]
         difference = comparison.difference(number).text(DECIMALS[EER]) if number else ""
-        lines.append(_row([variant, *cells, difference]))
+        lines.append(row([variant, *cells, difference]))
     seeds = ", ".join(map(str, comparison.seeds))
     note = f"Mean over the seeds {seeds}, with 95 % intervals over seeds (Student's t); the last "
     note += "column is paired by seed. They tell of training anew, not of other test speakers."
@@ -111,7 +111,7 @@ def markdown(comparison: Comparison) -> str:
     return "\n".join([*lines, "", note, ""])
 
 
-def _row(cells: Sequence[str]) -> str:
+def row(cells: Sequence[str]) -> str:
     """A line of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 

@@ -4,12 +4,13 @@ The corpora are taken as they are downloaded; words are joined to recordings of 
 are speechocean762's own test speakers and AudioMNIST's speakers 41 to 60; validation speakers are
 held out of the others by a hash of their name. Speakers are compared within a corpus only, because
 corpora are told apart by their microphones. DATA gets train.csv, valid.csv, test.csv, trial lists
-for validation, for the test and for each corpus of the test (all pairs of 8 recordings a speaker),
-and valid_2s.csv and test_2s.csv: the same IDs with 2 s from the middle of each recording, to be
-used with the same lists.
+for validation and for the test, of all corpora and of each (all pairs; of 8 recordings a speaker in
+the test), and valid_2s.csv and test_2s.csv: the same IDs with 2 s from the middle of each
+recording, to be used with the same lists.
 """
 
 import argparse
+import logging
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -37,9 +38,11 @@ from simple_spk.preparation.speaker_tables import (
 from simple_spk.preparation.trial_making import all_pairs, plain_id, write_trials
 from simple_spk.whole_file import whole_file
 
+logger = logging.getLogger(__name__)
 SAMPLE_RATE = 16000
 CROP_SAMPLES = 2 * SAMPLE_RATE
-RECORDINGS_IN_PAIRS = 8  # of each speaker, in the lists of single corpora
+# Of each speaker, in the lists of single corpora. None: all, as validation speakers are few.
+RECORDINGS_IN_PAIRS = {"valid": None, "test": 8}
 
 
 def prepare_open_speech(
@@ -80,17 +83,10 @@ def prepare_open_speech(
     faults = [Quarantined(path, "unusable", reason) for path, reason in speech.faults.items()]
     write_quarantine(data_folder / "quarantine.csv", faults)
     split = split_open_speech(speech, valid_fraction, seed)
-    test = of_speakers(speech.recordings, split.test)
     for part, speakers in (("valid", split.valid), ("test", split.test)):
         chosen = of_speakers(speech.recordings, speakers)
         write_recordings(data_folder / f"{part}_2s.csv", cut_crops(chosen, data_folder, workers))
-    for old in data_folder.glob("test_trials_*.txt"):
-        old.unlink()
-    for corpus in sorted({recording.group for recording in test}):
-        chosen = [recording for recording in test if recording.group == corpus]
-        ids = [plain_id(recording.name) for recording in chosen]
-        trials = all_pairs(ids, [recording.speaker for recording in chosen], RECORDINGS_IN_PAIRS)
-        write_trials(data_folder / f"test_trials_{corpus}.txt", trials)
+        write_lists_of_corpora(data_folder, part, chosen)
     # Last, because tables that are there are taken for a finished preparation.
     return write_speaker_tables(data_folder, speech.recordings, split, maximum_trials, seed)
 
@@ -115,6 +111,26 @@ def split_open_speech(speech: OpenSpeech, valid_fraction: float, seed: int) -> S
         return split_speakers(speakers, valid_fraction, 0.2, seed)
     split = split_speakers(speakers - speech.test_speakers, valid_fraction, 0.0, seed)
     return split._replace(test=sorted(speakers & speech.test_speakers))
+
+
+def write_lists_of_corpora(data_folder: Path, part: str, recordings: list[Recording]) -> None:
+    """Write the trial list of each corpus that a part's recordings are of, in place of older ones.
+
+    A corpus that cannot have one, such as one with a single speaker there, is named.
+    """
+    for old in data_folder.glob(f"{part}_trials_*.txt"):
+        old.unlink()
+    for corpus in sorted({recording.group for recording in recordings}):
+        chosen = [recording for recording in recordings if recording.group == corpus]
+        ids = [plain_id(recording.name) for recording in chosen]
+        speakers = [recording.speaker for recording in chosen]
+        path = data_folder / f"{part}_trials_{corpus}.txt"
+        try:
+            trials = all_pairs(ids, speakers, RECORDINGS_IN_PAIRS[part])
+        except ValueError as error:
+            logger.warning("there is no %s: %s", path, error)
+        else:
+            write_trials(path, trials)
 
 
 def cut_crops(test: list[Recording], data_folder: Path, workers: int) -> list[Recording]:
@@ -162,7 +178,7 @@ def main() -> int:
     )
     add_arguments(parser)
     options = parser.parse_args()
-    return exit_code("prepare.py", lambda: run(options))
+    return exit_code("prepare.py", lambda: run(options), goes_on=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ among processes, or with --device cuda among GPUs:
 torchrun --nproc_per_node=N --no-python simple-spk embed ...
 """
 
-import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -18,7 +17,14 @@ from tqdm import tqdm
 
 from simple_spk.commands.options import add_model, add_workers
 from simple_spk.commands.outputs import check_outputs
-from simple_spk.distributed import gather_objects, join_group, leave_group, rank, world_size
+from simple_spk.distributed import (
+    gather_objects,
+    join_group,
+    leave_group,
+    own_device,
+    rank,
+    world_size,
+)
 from simple_spk.embedding_parts import EmbeddingParts
 from simple_spk.embeddings_file import check_format, write_embeddings
 from simple_spk.extractor import Extractor
@@ -55,7 +61,7 @@ def run(options: Namespace) -> int:
     ids, paths = find_recordings(options.audio)
     check_outputs([options.output], [*paths, *options.audio])
     check_format(options.output, ids)
-    extractor = Extractor.load(options.model, _own_device(options.device), options.precision)
+    extractor = Extractor.load(options.model, own_device(options.device), options.precision)
     made_by = f"{extractor.fingerprint} in {options.precision}"
     parts = EmbeddingParts(options.output, made_by, ids, paths)
     if rank() == 0 and not parts.begin():
@@ -140,10 +146,3 @@ def _write(
         )
     else:
         parts.remove()
-
-
-def _own_device(device: str) -> str:
-    """The device of this process: with torchrun, each has a GPU of its own."""
-    if device == "cuda" and world_size() > 1:
-        return f"cuda:{os.environ.get('LOCAL_RANK', rank())}"
-    return device

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from simple_spk.commands.options import add_model
 from simple_spk.commands.outputs import check_outputs
+from simple_spk.enrolled_voices import EnrolledVoices
 from simple_spk.extractor import Extractor
 
 
@@ -23,16 +24,19 @@ def run(options: Namespace) -> None:
         raise ValueError("give recordings to enrol, or --remove and none")
     check_outputs([options.voices], options.recordings)
     extractor = Extractor.load(options.model, options.device, options.precision)
-    if options.voices.exists() or options.remove:
-        extractor.load_voices(options.voices)
-    if options.remove:
-        extractor.voices.remove(options.name)
-        said = f"{options.name} is forgotten"
-    else:
-        voice = extractor.enroll(options.name, options.recordings)
-        said = f"{options.name}: {_some(voice.recordings, 'recording')}, {voice.seconds:.1f} s"
-    extractor.voices.save(options.voices)
-    print(f"{said}; {_some(len(extractor.voices), 'voice')} in {options.voices}")
+    if options.voices.exists() or options.remove:  # mistakes show before recordings are read
+        EnrolledVoices.load(options.voices, extractor.fingerprint)
+    new = None if options.remove else extractor.enroll(options.name, options.recordings)
+    # Others may have changed the file meanwhile: what is in it by now is changed.
+    with EnrolledVoices.changing(options.voices, extractor.fingerprint) as voices:
+        if new is None:
+            voices.remove(options.name)
+            said = f"{options.name} is forgotten"
+        else:
+            voices.add(options.name, new)
+            voice = voices[options.name]
+            said = f"{options.name}: {_some(voice.recordings, 'recording')}, {voice.seconds:.1f} s"
+    print(f"{said}; {_some(len(voices), 'voice')} in {options.voices}")
 
 
 def _some(count: int, what: str) -> str:

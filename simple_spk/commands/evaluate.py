@@ -1,6 +1,10 @@
-"""Error rates of a model on trial lists, straight from the audio files."""
+"""Error rates of a model on trial lists, straight from the audio files.
 
-from argparse import ArgumentParser, Namespace
+Scores are plain similarities, unless a calibration is asked for. To share the work among processes,
+or with --device cuda among GPUs: torchrun --nproc_per_node=N --no-python simple-spk evaluate ...
+"""
+
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,11 +20,17 @@ from simple_spk.commands.options import (
     model_name,
 )
 from simple_spk.commands.report import ReportPlan, plan_report, report
-from simple_spk.commands.scored_lists import ScoringPlan, plan_scoring, score_lists
+from simple_spk.commands.scored_lists import (
+    ScoringPlan,
+    plan_scoring,
+    score_lists,
+    with_own_calibration,
+)
+from simple_spk.distributed import gather_objects, join_group, leave_group, own_device, rank
 from simple_spk.embeddings_file import Embeddings, read_embeddings, write_embeddings
 from simple_spk.evaluation import Located, locate
 from simple_spk.extractor import Extractor
-from simple_spk.recordings import embed_recordings, recording_seconds
+from simple_spk.recordings import recording_seconds
 from simple_spk.speaker_labels import read_speakers
 from simple_spk.templates import recordings_needed
 from simple_spk.trials import speakers_of_recordings
@@ -30,6 +40,7 @@ RECORDINGS_BETWEEN_SAVES = 8192
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of evaluate."""
+    parser.formatter_class = RawDescriptionHelpFormatter
     add_model(parser)
     add_workers(parser)
     add_trials(parser)
@@ -55,15 +66,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-    """Embed what all lists need once, score and report."""
+    """Embed what all lists need once, score and report; processes share the embedding."""
+    join_group()
     plan = plan_scoring(options, options.save_embeddings)
     asked = plan_report(plan.lists, options)
     speakers = _speakers_to_cluster(plan, asked, options) if options.clusters else None
     names = recordings_needed(plan.lists, plan.enrolments)
     places = locate(names, options.manifest, options.audio_folder)
-    extractor = Extractor.load(options.model, options.device, options.precision)
-    embeddings = _embed(extractor, names, places, options)
+    extractor = Extractor.load(options.model, own_device(options.device), options.precision)
     model = extractor.model
+    if rank() == 0:
+        plan = with_own_calibration(plan, model, options)
+    embeddings = _embed(extractor, names, places, options)
+    if rank() > 0:
+        leave_group()
     seconds = None
     if plan.calibration is not None and plan.calibration.needs_durations:
         durations = places.durations_seconds
@@ -85,6 +101,7 @@ def run(options: Namespace) -> None:
             for trials, of_list in zip(plan.lists, speakers, strict=True)
         ]
     report(results, asked, options, clusters)
+    leave_group()
 
 
 def _speakers_to_cluster(
@@ -117,21 +134,21 @@ def _embed(
                 f"{file} holds embeddings that were not made by {model_name(options)} as it is "
                 "now: remove it, or name another file"
             )
+    gather_objects(None)  # nobody writes before all have read
     absent = set(kept.missing(names))
     rows = np.flatnonzero([name in absent for name in names])
     between_saves = len(rows) if file is None else RECORDINGS_BETWEEN_SAVES
     for start in range(0, len(rows), between_saves or 1):
         some = rows[start : start + between_saves]
         seconds = places.durations_seconds
-        made = embed_recordings(
+        made = extractor.embed(
             [places.paths[row] for row in some],
-            extractor.embed_waveforms,
-            extractor.sample_rate,
             workers=options.workers,
+            progress=True,
             durations_seconds=None if seconds is None else seconds[some],
         )
         matrix = np.concatenate([kept.matrix, made]) if len(kept) else made
         kept = Embeddings([*kept.ids, *(names[row] for row in some)], matrix, file, origin)
-        if file is not None:
+        if file is not None and rank() == 0:
             write_embeddings(file, kept.ids, kept.matrix, origin)
     return kept

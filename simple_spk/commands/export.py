@@ -1,6 +1,7 @@
 """A trained model as a folder to use and to share: ours, one ONNX file, or SpeechBrain's."""
 
 import shutil
+import uuid
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -8,12 +9,12 @@ from simple_spk.calibration import Calibration
 from simple_spk.commands.outputs import write_text
 from simple_spk.hub import resolve
 from simple_spk.model import Model
-from simple_spk.model_card import default_card
-from simple_spk.model_folder import CARD, load_model, save_model
+from simple_spk.model_card import is_automatic
+from simple_spk.model_folder import CARD, LIMITS, load_model, save_model
 from simple_spk.onnx_export import LARGEST_DIFFERENCE, check_onnx, export_onnx
 from simple_spk.speechbrain_export import export_speechbrain
 from simple_spk.training_run import find_model, load_trained
-from simple_spk.wespeaker_import import import_wespeaker
+from simple_spk.wespeaker_import import SAMPLE_RATE, import_wespeaker
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -37,6 +38,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="origin",
         choices=("wespeaker",),
         help="wespeaker: the source is avg_model.pt of a ResNet-34 of WeSpeaker, or its folder",
+    )
+    parser.add_argument(
+        "--sample-rate",
+        type=int,
+        default=SAMPLE_RATE,
+        metavar="HERTZ",
+        help="with --from wespeaker: of the speech that it was trained on (default %(default)s)",
     )
     parser.add_argument(
         "--calibration", type=Path, metavar="JSON", help="from simple-spk calibrate"
@@ -71,12 +79,17 @@ def run(options: Namespace) -> int:
         )
     if options.half and options.format != "folder":
         raise ValueError(f"--half is for --format folder; {options.format} takes 32-bit floats")
+    if options.sample_rate != SAMPLE_RATE and options.origin is None:
+        raise ValueError("--sample-rate is for --from wespeaker: other models know their own")
+    low, high = LIMITS["sample_rate"]
+    if not low <= options.sample_rate <= high:
+        raise ValueError(f"--sample-rate lies between {low} and {high}, not {options.sample_rate}")
     target: Path = options.target
     if target.exists():
         raise ValueError(f"{target} exists: name a folder that does not, or delete it")
     model, card = _read_source(options)
-    partial = target.with_name(target.name + ".partial")  # the folder is whole or does not exist
-    shutil.rmtree(partial, ignore_errors=True)
+    # The folder is whole or does not exist; until then it has a name that nobody else has.
+    partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
     try:
         if options.format == "folder":
             save_model(partial, model, card, options.half)
@@ -98,7 +111,7 @@ def _read_source(options: Namespace) -> tuple[Model, str | None]:
     """The model to export, with what the options add, and a card that was written for it."""
     card = None if options.card is None else options.card.read_text(encoding="utf-8")
     if options.origin == "wespeaker":
-        model, dropped = import_wespeaker(options.source)
+        model, dropped = import_wespeaker(options.source, options.sample_rate)
         if dropped:
             print(f"left out: the classifier of the training speakers, {dropped:,} numbers")
     else:
@@ -107,8 +120,8 @@ def _read_source(options: Namespace) -> tuple[Model, str | None]:
         print(f"model: {folder}")
         if card is None and (folder / CARD).is_file():
             written = (folder / CARD).read_text(encoding="utf-8")
-            # A card that was made from the model is made anew, in case the model changes here.
-            card = None if written == default_card(model) else written
+            # A card that was made from a model is made anew, of the model as it is now.
+            card = None if is_automatic(written) else written
     if options.calibration is not None:
         model = model._replace(calibration=Calibration.load(options.calibration))
     if options.training_data is not None:

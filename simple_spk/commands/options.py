@@ -90,8 +90,18 @@ def add_scoring(parser: ArgumentParser) -> None:
     cohort.add_argument(
         "--top-n", type=int, default=300, help="nearest cohort members (default 300; 0: all)"
     )
-    parser.add_argument(
-        "--calibration", type=Path, metavar="JSON", help="from simple-spk calibrate: scores to LLRs"
+    calibration = parser.add_mutually_exclusive_group()
+    calibration.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="JSON",
+        help="from simple-spk calibrate: scores to LLRs (default: scores are plain similarities, "
+        "also of a model with a calibration of its own)",
+    )
+    calibration.add_argument(
+        "--own-calibration",
+        action="store_true",
+        help="scores to LLRs by the calibration in the model folder, as verify and identify do",
     )
     parser.add_argument(
         "-o", "--output", type=Path, help="score file to write; with several lists, a folder"

@@ -11,9 +11,10 @@ from simple_spk.commands.options import (
     model_name,
 )
 from simple_spk.commands.report import plan_report, report
-from simple_spk.commands.scored_lists import plan_scoring, score_lists
+from simple_spk.commands.scored_lists import plan_scoring, score_lists, with_own_calibration
 from simple_spk.embeddings_file import read_embeddings
 from simple_spk.hub import resolve
+from simple_spk.model import Model
 from simple_spk.model_folder import load_model
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 from simple_spk.templates import read_durations
@@ -50,26 +51,31 @@ def run(options: Namespace) -> None:
     """Score, write and report."""
     if options.replicates is None:  # scoring is quick, resampling takes longer
         options.replicates = REPLICATES if options.json or options.report else 0
+    if options.own_calibration and options.model is None:
+        raise ValueError("--own-calibration is that of a model: name the --model, or leave it out")
     plan = plan_scoring(options)
     asked = plan_report(plan.lists, options)
     embeddings = read_embeddings(options.embeddings)
-    similarity, threshold = _similarity(options)
+    similarity, threshold, model = _similarity(options)
+    if model is not None:
+        plan = with_own_calibration(plan, model, options)
     seconds = None if options.manifest is None else read_durations(options.manifest)
-    model = None if options.model is None else model_name(options)
-    results = score_lists(plan, embeddings, similarity, threshold, seconds, options, model)
+    name = None if model is None else model_name(options)
+    results = score_lists(plan, embeddings, similarity, threshold, seconds, options, name)
     report(results, asked, options)
 
 
-def _similarity(options: Namespace) -> tuple[Similarity, float | None]:
-    """The similarity that was asked for, and the threshold that a model has for it."""
+def _similarity(options: Namespace) -> tuple[Similarity, float | None, Model | None]:
+    """The similarity that was asked for; the threshold for it and the model, if it is a model's."""
     kind, angular_bias = options.similarity, options.angular_bias
     if options.model is not None:
         if kind is not None or angular_bias is not None:
             raise ValueError("--model has its own similarity: leave out either it or the other")
         model = load_model(resolve(options.model))
-        return model.similarity, model.threshold
+        return model.similarity, model.threshold, model
     if kind == "cosine":
         if angular_bias is not None:
             raise ValueError("--angular-bias is of the generalized similarity: leave it out")
-        return CosineSimilarity(), None
-    return GeneralizedInnerProduct(ANGULAR_BIAS if angular_bias is None else angular_bias), None
+        return CosineSimilarity(), None, None
+    similarity = GeneralizedInnerProduct(ANGULAR_BIAS if angular_bias is None else angular_bias)
+    return similarity, None, None

@@ -1,5 +1,6 @@
 """From embeddings to scored lists and their files, for the commands that score."""
 
+import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from simple_spk.calibration import Calibration, quality_measures
 from simple_spk.commands.outputs import check_outputs, inputs_of
 from simple_spk.embeddings_file import Embeddings, read_embeddings
 from simple_spk.known_lists import list_name
+from simple_spk.model import Model
 from simple_spk.normalisation import (
     check_cohort_size,
     cohort_statistics,
@@ -46,6 +48,10 @@ def plan_scoring(options: Namespace, *other_outputs: Path | None) -> ScoringPlan
     """Read what the options name, and see that all outputs can be written."""
     if options.cohort_speakers is not None and options.cohort is None:
         raise ValueError("--cohort-speakers tells who is in a cohort: give the --cohort, too")
+    if options.own_calibration and options.cohort is not None:
+        raise ValueError(
+            "--own-calibration is of plain scores, which a --cohort changes: leave one of them out"
+        )
     lists = [read_trials(path) for path in options.trials]
     outputs = score_files(options.output, lists)
     check_outputs(
@@ -58,6 +64,21 @@ def plan_scoring(options: Namespace, *other_outputs: Path | None) -> ScoringPlan
         _cohort(options),
         None if options.calibration is None else Calibration.load(options.calibration),
     )
+
+
+def with_own_calibration(plan: ScoringPlan, model: Model, options: Namespace) -> ScoringPlan:
+    """The plan with the calibration of the model, if that was asked for; a note if it lies idle."""
+    if options.own_calibration:
+        if model.calibration is None:
+            raise ValueError("--own-calibration: the model has none: leave it out, or calibrate it")
+        return plan._replace(calibration=model.calibration)
+    if model.calibration is not None and plan.calibration is None:
+        print(
+            "simple-spk: note: scores are plain similarities; --own-calibration makes them the log "
+            "likelihood ratios that verify decides by",
+            file=sys.stderr,
+        )
+    return plan
 
 
 def score_lists(
@@ -75,7 +96,7 @@ def score_lists(
     if cohort is not None:
         how += f", AS-norm with the top {options.top_n or len(cohort)} of {len(cohort)}"
     if calibration is not None:
-        how += f", calibrated by {options.calibration}"
+        how += f", calibrated by {options.calibration or 'the model itself'}"
     is_plain = cohort is None and calibration is None
     results = []
     for trials, output in zip(plan.lists, plan.outputs, strict=True):

@@ -1,0 +1,179 @@
+"""Search for settings: python tools/search_settings.py BASE.yaml CANDIDATES.yaml -o FOLDER
+
+CANDIDATES.yaml names losses (simple: BASE.yaml's own; others as in hparams/losses) and for each a
+list of settings: top-level keys of the experiment with their values, a string being YAML as it
+stands. All losses have equally many, so that none is searched for longer than another:
+
+    simple: [{sharpness: 2.0}, {sharpness: 3.0}]
+    aamsoftmax: [{margin: 0.1}, {margin: 0.2, margin_ramp: "[0, !ref <steps> // 2]"}]
+
+Every candidate is trained, and judged by the mean EER over the experiment's lists with validation
+speakers (evaluated_part: valid); test speakers are not met. Options after -- go to train.py:
+
+    python tools/search_settings.py recipes/OpenSpeech/hparams/simple_resnet34_small.yaml \\
+        recipes/OpenSpeech/candidates.yaml -o search -- --data_folder=DATA --steps=250
+
+It goes on where it was stopped. FOLDER then holds table.md and, for each loss, best/LOSS.yaml: the
+complete experiment with the best of its settings, which compare_losses.py and ablate.py take.
+"""
+
+import json
+import shlex
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from simple_spk.whole_file import whole_file
+from tools.compare_losses import REFERENCE, loss_file, split_overrides
+from tools.exchange_loss import exchange_loss, keys_of, write_experiment
+from tools.experiment_runs import Overrides, Run, Variant, run_all
+from tools.seed_statistics import AVERAGE, DECIMALS, EER, Comparison, row
+
+Settings = Mapping[str, Any]
+PART = "evaluated_part"  # the key of an experiment that says of whose speakers its lists are
+
+
+class Candidate(NamedTuple):
+    """Settings of a loss, and the experiment that has them."""
+
+    loss: str
+    settings: Settings
+    variant: Variant
+
+
+def read_candidates(path: Path) -> dict[str, list[Settings]]:
+    """The settings to try for each loss, equally many for all."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no such YAML file: {path}")
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict) or not all(
+        isinstance(settings, list) and settings and all(isinstance(s, dict) for s in settings)
+        for settings in found.values()
+    ):
+        raise ValueError(f"{path}: expected names of losses, each with a list of settings")
+    counts = {loss: len(settings) for loss, settings in found.items()}
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"{path}: every loss must have equally many settings, not {counts}")
+    return found
+
+
+def make_candidates(
+    base: Path, settings_of: Mapping[str, Sequence[Settings]], folder: Path, overrides: Overrides
+) -> list[Candidate]:
+    """All candidates, whose experiments are written to folder/experiments."""
+    if PART not in keys_of(base.read_text(encoding="utf-8")):
+        raise ValueError(
+            f"{base} has no {PART} to set to valid: let its test_lists name their files by such a "
+            f"key, as hparams/mini.yaml does"
+        )
+    given = {option.removeprefix("--").partition("=")[0] for option in overrides}
+    candidates = []
+    for loss, several in settings_of.items():
+        plain = base
+        if loss != REFERENCE:
+            plain = folder / "experiments" / f"{loss}.yaml"
+            write_experiment(base, loss_file(loss), plain)
+        for number, settings in enumerate(several, start=1):
+            both = sorted(given & {PART, *settings})
+            if both:
+                raise ValueError(f"--{both[0]} after -- would undo what is searched: leave it out")
+            name = f"{loss}-{number}"
+            experiment = folder / "experiments" / f"{name}.yaml"
+            lines = "".join(f"{key}: {_as_yaml(value)}\n" for key, value in settings.items())
+            try:
+                text = exchange_loss(plain.read_text(encoding="utf-8"), lines)
+            except ValueError as error:
+                raise ValueError(f"settings {number} of {loss}: {error}") from error
+            _write(experiment, text)
+            variant = Variant(name, experiment, [f"--{PART}=valid"])
+            candidates.append(Candidate(loss, settings, variant))
+    return candidates
+
+
+def search(
+    base: Path, candidates_file: Path, seeds: Sequence[int], folder: Path, overrides: Overrides
+) -> str:
+    """Train all candidates; write the table and the best experiment of each loss; the table."""
+    if not base.is_file():
+        raise FileNotFoundError(f"no such YAML file: {base}")
+    candidates = make_candidates(base, read_candidates(candidates_file), folder, overrides)
+    variants = [candidate.variant for candidate in candidates]
+    runs: list[Run] = []
+    for seed in dict.fromkeys(seeds):
+        runs += run_all(variants, seed, folder, overrides)
+    comparison = Comparison(runs)
+    best = best_of_each(candidates, comparison)
+    for candidate in best:
+        text = candidate.variant.yaml.read_text(encoding="utf-8")
+        _write(folder / "best" / f"{candidate.loss}.yaml", text)
+    table = f"`python {shlex.join(sys.argv)}`\n\n{markdown(candidates, comparison, best)}"
+    _write(folder / "table.md", table)
+    return table
+
+
+def best_of_each(candidates: Sequence[Candidate], comparison: Comparison) -> list[Candidate]:
+    """For each loss the candidate of least mean EER over lists and seeds; of equals, the first."""
+    means = np.mean(comparison.headline, axis=1).tolist()
+    ranked = sorted(zip(means, candidates, strict=True), key=lambda pair: pair[0])
+    return [
+        next(candidate for _, candidate in ranked if candidate.loss == loss)
+        for loss in dict.fromkeys(candidate.loss for candidate in candidates)
+    ]
+
+
+def markdown(
+    candidates: Sequence[Candidate], comparison: Comparison, best: Sequence[Candidate]
+) -> str:
+    """A table with a row per candidate, the best of each loss in bold."""
+    tables = comparison.figures[EER]
+    header = ["loss", "settings", *(f"{name}, {EER}" for name in tables)]
+    lines = [row(header), row(["---"] * len(header))]
+    for number, candidate in enumerate(candidates):
+        words = ", ".join(f"{key} {_as_yaml(value)}" for key, value in candidate.settings.items())
+        means = [f"{table[number].mean():.{DECIMALS[EER]}f}" for table in tables.values()]
+        if candidate in best:
+            means[-1] = f"**{means[-1]}**"
+        lines.append(row([candidate.loss, words or "as they are", *means]))
+    seeds = ", ".join(map(str, comparison.seeds))
+    what = f"least {AVERAGE}" if AVERAGE in tables else "least EER"
+    note = f"Validation speakers, mean over seeds ({seeds}). Bold: {what} of a loss, the one taken."
+    return "\n".join([*lines, "", note, ""])
+
+
+def _as_yaml(value: Any) -> str:
+    """A value as YAML in one line; a string is YAML already."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole."""
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    """Search; on a user's mistake say what is wrong."""
+    ours, overrides = split_overrides(sys.argv[1:])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
+    parser.add_argument("candidates", type=Path, metavar="CANDIDATES.yaml")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+    options = parser.parse_args(ours)
+    try:
+        print(search(options.base, options.candidates, options.seeds, options.output, overrides))
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"search_settings.py: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
