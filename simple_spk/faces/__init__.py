@@ -1,0 +1,1 @@
+"""Face recognition: encoders, alignment, augmentation, and the files that face data comes in."""
