@@ -76,7 +76,7 @@ def test_a_malicious_pickle_executes_nothing(tmp_path, protocol):
         ([b"a"] * 2, [Malicious(trap)]),
     ):
         path = write(tmp_path / "evil.bin", content, protocol)
-        with pytest.raises(ValueError, match="evil.bin"):
+        with pytest.raises(ValueError, match=r"evil\.bin"):
             read_validation_bin(path)
         assert not trap.exists()
     pickle.loads(path.read_bytes())

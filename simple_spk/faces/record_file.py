@@ -112,7 +112,7 @@ class RecordFile:
 
     def _damage(self, offset: int, reason: str) -> ValueError:
         return ValueError(
-            f"{self.path}, byte {offset}: {reason}; the file is truncated or damaged: fetch it again"
+            f"{self.path}, byte {offset}: {reason}; it is truncated or damaged: fetch it again"
         )
 
 
