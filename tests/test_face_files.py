@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
 from simple_spk.faces.plain_pickle import Call, read_plain_pickle
-from simple_spk.faces.record_file import (
+from simple_spk.faces.validation_bin import read_validation_bin
+from simple_spk.images.record_file import (
     MAGIC,
     RecordFile,
     image_records,
     read_record_index,
     unpack,
 )
-from simple_spk.faces.validation_bin import read_validation_bin
 
 PAIRS = ([b"\xff\xd8one", b"\xff\xd8two", b"3", bytes(range(256))], [True, False])
 

@@ -48,7 +48,7 @@ class KeepPart:
         self.part = RandomPart(area, aspect)
 
     def __call__(self, image: Tensor, random: np.random.Generator) -> Tensor:
-        top, left, height, width = self.part(*image.shape[-2:], random)
+        top, left, height, width = self.part(image.shape[-2], image.shape[-1], random)
         place = (..., slice(top, top + height), slice(left, left + width))
         kept = torch.zeros_like(image)
         kept[place] = image[place]

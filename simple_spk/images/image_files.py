@@ -1,5 +1,8 @@
 """Image files as tensors, read without trusting them."""
 
+import functools
+import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,18 +10,39 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from simple_spk.images.record_file import RecordFile
+
 FORMATS = ("JPEG", "PNG", "BMP", "PPM", "GIF", "WEBP", "TIFF")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".gif", ".webp", ".tif", ".tiff")
+RECORD = re.compile(r"(.+\.rec)@(\d+)", re.DOTALL)  # a record file, and where in it
 MOST_PIXELS = 64_000_000  # 192 MB in memory: more is a bomb, or no photograph for training
 
 
 def read_image(path: str | Path) -> Tensor:
-    """An image file as RGB, uint8 (3, height, width); grey ones have three equal channels."""
-    path = Path(path)
-    if not path.is_file():
+    """An image file as RGB, uint8 (3, height, width); grey ones have three equal channels.
+
+    ``train.rec@8048`` is the image of the record that begins at byte 8048 of train.rec.
+    """
+    record = RECORD.fullmatch(str(path))
+    if record is not None:
+        return decode_image(_record_file(record[1]).read(int(record[2])).content, str(path))
+    if not Path(path).is_file():
         raise FileNotFoundError(f"no image at {path}: correct the path, or prepare the data again")
+    return decode_image(Path(path), str(path))
+
+
+@functools.lru_cache(maxsize=16)
+def _record_file(path: str) -> RecordFile:
+    """A record file, which stays open."""
+    return RecordFile(path)
+
+
+def decode_image(source: Path | bytes, path: str) -> Tensor:
+    """An image file, or its bytes, as ``read_image`` gives it; ``path`` names it in messages."""
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(
+            io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS
+        ) as image:
             _require_usable(path, image)
             pixels = np.array(image.convert("RGB"))  # decodes; a truncated file fails here
     except UnidentifiedImageError as error:
@@ -42,7 +66,7 @@ def to_pillow(image: Tensor) -> Image.Image:
     return Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
 
 
-def _require_usable(path: Path, image: Image.Image) -> None:
+def _require_usable(path: str, image: Image.Image) -> None:
     """Raise if an image, of which only the head was read, is too large or of too many bits."""
     if image.width * image.height > MOST_PIXELS:
         raise ValueError(

@@ -64,22 +64,29 @@ class RandomResizedCrop:
         area: Sequence[float] = (0.08, 1.0),
         aspect: Sequence[float] = (3 / 4, 4 / 3),
     ) -> None:
-        if not 0.0 < area[0] <= area[1] <= 1.0 or not 0.0 < aspect[0] <= aspect[1]:
-            raise ValueError(f"area {area} and aspect {aspect} must be rising, areas at most 1")
         self.size = size
-        self.area = area[0], area[1]
-        self.log_aspect = math.log(aspect[0]), math.log(aspect[1])
+        self.part = RandomPart(area, aspect)
 
     def __call__(self, image: Tensor, random: np.random.Generator) -> Tensor:
-        top, left, height, width = self._place(image.shape[-2], image.shape[-1], random)
+        top, left, height, width = self.part(image.shape[-2], image.shape[-1], random)
         return functional.resized_crop(
             image, top, left, height, width, [self.size, self.size], antialias=True
         )
 
-    def _place(
+
+class RandomPart:
+    """A part of an image, of random area, shape and place; arguments as of RandomResizedCrop."""
+
+    def __init__(self, area: Sequence[float], aspect: Sequence[float]) -> None:
+        if not 0.0 < area[0] <= area[1] <= 1.0 or not 0.0 < aspect[0] <= aspect[1]:
+            raise ValueError(f"area {area} and aspect {aspect} must be rising, areas at most 1")
+        self.area = area[0], area[1]
+        self.log_aspect = math.log(aspect[0]), math.log(aspect[1])
+
+    def __call__(
         self, height: int, width: int, random: np.random.Generator
     ) -> tuple[int, int, int, int]:
-        """Top, left, height and width of the part."""
+        """Top, left, height and width of a part of an image of this size."""
         for _ in range(TRIES):
             area = random.uniform(*self.area) * height * width
             aspect = math.exp(random.uniform(*self.log_aspect))
