@@ -49,7 +49,7 @@ class IResNet(nn.Module):
         super().__init__()
         if depth not in BLOCKS_OF_DEPTH:
             raise ValueError(f"there is an IResNet of depth {list(BLOCKS_OF_DEPTH)}, not {depth}")
-        self.height, self.image_width = height, image_width
+        self.depth, self.height, self.image_width = depth, height, image_width
         self.conv1 = nn.Conv2d(3, width, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.prelu = nn.PReLU(width)
@@ -123,7 +123,7 @@ def load_published_weights(encoder: IResNet, path: str | Path) -> IResNet:
     ]
     if strange:
         raise ValueError(
-            f"{path} does not fit an IResNet of depth {encoder.arguments['depth']}: "
+            f"{path} does not fit an IResNet of depth {encoder.depth}: "
             f"{strange[0]} is missing in one of them or of another size, {len(strange)} "
             f"differences in all; choose the depth and size that the file was trained with"
         )

@@ -50,7 +50,7 @@ class SFNet(nn.Module):
         for number, blocks in enumerate(BLOCKS_OF_DEPTH[depth]):
             wider = width * 2**number
             first = convolution(channels, wider, 2, batch_norm)
-            nn.init.xavier_normal_(first[0].weight)
+            nn.init.xavier_normal_(first.get_parameter("0.weight"))
             stages.append(
                 nn.Sequential(first, *(ResidualBlock(wider, batch_norm) for _ in range(blocks)))
             )
