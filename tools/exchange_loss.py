@@ -5,7 +5,7 @@ those in hparams/losses: some keys, whose values replace those of the same name 
 ``loss``. A key that is null there is left out of the experiment, of its modules and checkpoints; so
 is what only the replaced keys referred to. All other lines stay as they are, comments too, so that
 the result reads like a file written by hand. Where a voice at another speed is another speaker, it
-is another class, too.
+is another class, too; in an experiment with images, classes are those of its table.
 """
 
 import re
@@ -21,6 +21,7 @@ from simple_spk.whole_file import whole_file
 TOP_LEVEL_KEY = re.compile(r"([A-Za-z_]\w*):")
 REFERENCE = re.compile(r"<(\w+)")
 LOSS_OPTIONS = re.compile(r"\s+loss\.")
+CLASSES_OF_IMAGES = "simple_spk.images.image_table.count_classes"
 COUNT_SPEAKERS = re.compile(r"(!apply:simple_spk\.manifest\.count_speakers \[[^],]+)\]")
 
 
@@ -45,6 +46,8 @@ def exchange_loss(base: str, block: str) -> str:
     """The text of an experiment with the keys of a loss's text in the place of its own."""
     if "speeds" in keys_of(base):
         block = COUNT_SPEAKERS.sub(r"\1, !ref <speeds>]", block)
+    if "simple_spk.images." in base:
+        block = block.replace("simple_spk.manifest.count_speakers", CLASSES_OF_IMAGES)
     new = [part for part in split(block) if part.key is not None]
     keys = {part.key for part in new}
     nulls = {part.key for part in new if part.is_null and part.key in keys_of(base)}

@@ -82,32 +82,33 @@ def _resized(image: Tensor, size: list[int], manner: InterpolationMode) -> Tenso
     return functional.pil_to_tensor(functional.resize(pillow, size, manner))
 
 
-def face_training_transform(
-    height: int = 112,
-    width: int = 112,
-    probability: float = 0.2,
-    flip: float = 0.5,
-) -> ImageTransform:
+class FaceTrainingTransform(ImageTransform):
     """Augmented faces (3, height, width) in [-1, 1].
 
     Mirrored with the probability ``flip``; cut, coarsened and with other colours, each with
     ``probability``, as in AdaFace, whose augmentation the paper follows.
     """
-    return ImageTransform(
-        [
-            Resize([height, width]),
-            RandomFlip(flip),
-            Sometimes(KeepPart(), probability),
-            Sometimes(LowResolution(), probability),
-            Sometimes(RandomColour(0.5, 0.5, 0.5), probability),
-            _minus_one_to_one(),
-        ]
-    )
+
+    def __init__(
+        self, height: int = 112, width: int = 112, probability: float = 0.2, flip: float = 0.5
+    ) -> None:
+        super().__init__(
+            [
+                Resize([height, width]),
+                RandomFlip(flip),
+                Sometimes(KeepPart(), probability),
+                Sometimes(LowResolution(), probability),
+                Sometimes(RandomColour(0.5, 0.5, 0.5), probability),
+                _minus_one_to_one(),
+            ]
+        )
 
 
-def face_test_transform(height: int = 112, width: int = 112) -> ImageTransform:
+class FaceTestTransform(ImageTransform):
     """Faces (3, height, width) in [-1, 1]; those of another size are stretched to it."""
-    return ImageTransform([Resize([height, width]), _minus_one_to_one()])
+
+    def __init__(self, height: int = 112, width: int = 112) -> None:
+        super().__init__([Resize([height, width]), _minus_one_to_one()])
 
 
 def _minus_one_to_one() -> Normalise:
