@@ -1,0 +1,1 @@
+"""Faces: verification over folds, and templates of many images compared and sought."""
