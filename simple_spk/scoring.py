@@ -47,7 +47,7 @@ def score_trials(
 def similarity_in_words(similarity: Similarity) -> str:
     """What a report says of a similarity."""
     if isinstance(similarity, GeneralizedInnerProduct):
-        return f"generalized inner product, b_theta {float(similarity.angular_bias):g}"
+        return f"generalized inner product, b_theta {float(similarity.angular_bias.detach()):g}"
     if isinstance(similarity, CosineSimilarity):
         return "cosine" if similarity.scale == 1.0 else f"cosine, times {similarity.scale:g}"
     return type(similarity).__name__

@@ -109,7 +109,7 @@ def read_template_images(path: str | Path) -> TemplateImages:
 
 
 def read_template_pairs(path: str | Path, templates: TemplateImages) -> Trials:
-    """The pairs of templates to verify as trials over all templates, lines ``template template 0|1``.
+    """Pairs of templates as trials over all templates, from lines ``template template 0|1``.
 
     IJB-C has 15,658,489 of them: numpy reads the numbers into one array, and no text is kept.
     """
