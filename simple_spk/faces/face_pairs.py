@@ -20,6 +20,12 @@ class FacePairs:
     trials: Trials
     folds: NDArray[np.int64]  # (n,), from 1
 
+    @property
+    def is_target(self) -> NDArray[np.bool_]:
+        """Which pairs (n,) are of one person."""
+        assert self.trials.is_target is not None
+        return self.trials.is_target
+
 
 def read_face_pairs(path: str | Path) -> FacePairs:
     """The pairs of a text file with a line ``label image_a image_b fold`` each, label 1: the same.
