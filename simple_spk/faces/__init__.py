@@ -1,1 +1,1 @@
-"""Face recognition: encoders, alignment, augmentation, and the files that face data comes in."""
+"""Faces: files and alignment, augmentation, encoders; verification over folds, templates, 1:N."""
