@@ -1,6 +1,5 @@
 """Laws of the files that face data comes in: what was written is read, and nothing is executed."""
 
-import io
 import os
 import pickle
 import struct
@@ -20,6 +19,7 @@ from simple_spk.images.record_file import (
     read_record_index,
     unpack,
 )
+from tools.write_records import face_records, record, write_records
 
 PAIRS = ([b"\xff\xd8one", b"\xff\xd8two", b"3", bytes(range(256))], [True, False])
 
@@ -136,30 +136,6 @@ def test_other_content_is_named(tmp_path, content, message):
 # ---- records ------------------------------------------------------------------------------------
 
 
-def record(labels, content):
-    """The bytes of a record as MXNet packs them."""
-    if len(labels) == 1:
-        return struct.pack("<IfQQ", 0, labels[0], 0, 0) + content
-    return struct.pack(f"<IfQQ{len(labels)}f", len(labels), 0.0, 0, 0, *labels) + content
-
-
-def write_records(path, records):
-    """A .rec file and its .idx, as dmlc-core writes them: split where the magic number is."""
-    file, lines = io.BytesIO(), []
-    for key, data in enumerate(records):
-        lines.append(f"{key}\t{file.tell()}\n")
-        cuts = [at for at in range(0, len(data) - 3, 4) if data[at : at + 4] == MAGIC]
-        starts = [0, *(cut + 4 for cut in cuts)]
-        parts = [data[a:b] for a, b in zip(starts, [*cuts, len(data)], strict=True)]
-        for number, part in enumerate(parts):
-            flag = 0 if len(parts) == 1 else 1 if number == 0 else 3 if number == len(cuts) else 2
-            file.write(MAGIC + struct.pack("<I", flag << 29 | len(part)))
-            file.write(part + bytes(-len(part) % 4))
-    path.write_bytes(file.getvalue())
-    path.with_suffix(".idx").write_text("".join(lines))
-    return path
-
-
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(
@@ -178,21 +154,6 @@ def test_records_are_read_as_they_were_written(tmp_path_factory, written):
     file, index = RecordFile(path), read_record_index(path.with_suffix(".idx"))
     assert [tuple(file.read(int(offset))) for offset in index.offsets] == contents
     assert [file.read_labels(int(offset)) for offset in index.offsets] == [c[0] for c in contents]
-
-
-def face_records(images):
-    """What InsightFace writes for (label, image): images from key 1, then persons, as ranges."""
-    labels = [label for label, _ in images]
-    persons = [
-        (1 + labels.index(label), 2 + len(labels) - 1 - labels[::-1].index(label))
-        for label in sorted(set(labels))
-    ]
-    end = len(images) + 1
-    return [
-        record((end, end + len(persons)), b""),
-        *(record((label,), content) for label, content in images),
-        *(record(person, b"") for person in persons),
-    ]
 
 
 def test_images_are_told_from_the_lists_behind_them(tmp_path):
