@@ -144,7 +144,8 @@ def test_a_folder_is_aligned_once_and_what_cannot_be_is_named(tmp_path):
     by_table = tmp_path / "by_table"
     done = align_folder(source, by_table, landmarks=table, progress=False)
     assert done == {"made": 2, "kept": 0, "left out": 3}
-    assert (by_table / "a/1.jpg").read_bytes() == (target / "a/1.jpg").read_bytes()
+    first, second = (read_image(folder / "a/1.jpg").float() for folder in (by_table, target))
+    assert (first - second).abs().mean() < 0.5  # the table has fewer digits
     with pytest.raises(ValueError, match="either"):
         align_folder(source, target)
 

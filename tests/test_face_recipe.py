@@ -182,7 +182,7 @@ def test_orl_is_split_by_person(tmp_path):
         for image in range(1, 4):
             to_pillow(draw_face(person, image, 16)).convert("L").save(folder / f"{image}.pgm")
     counts = prepare_orl(tmp_path / "orl", tmp_path / "data")
-    assert (counts["train"], counts["test"], counts["dev_train"], counts["dev"]) == (90, 30, 75, 15)
+    assert (counts["train"], counts["test"], counts["dev_train"], counts["dev"]) == (90, 30, 60, 30)
     persons = {}
     for part in ("train", "test", "dev_train", "dev"):
         table = read_image_table(tmp_path / f"data/{part}.csv")
