@@ -87,7 +87,7 @@ def test_crops_equal_slow_bilinear_sampling(width):
     expected = slow_warp(image.numpy().astype(float), matrix, width)
     inside = expected.sum(axis=0) > 0
     difference = np.abs(crop.numpy() - expected)[:, inside]
-    assert np.quantile(difference, 0.98) <= 1.0  # rounding; edges may differ by a pixel
+    assert difference.max() <= 0.5 + 1e-6  # but for rounding
 
 
 def test_the_narrow_crop_is_the_middle_of_the_wide_one():

@@ -138,7 +138,7 @@ def test_all_classes_are_equally_likely_whatever_their_size() -> None:
 def test_random_crops_lie_within_their_limits() -> None:
     crop = RandomResizedCrop(8, area=(0.2, 0.5), aspect=(0.5, 2.0))
     random = np.random.default_rng(0)
-    places = np.array([crop._place(60, 90, random) for _ in range(2000)])
+    places = np.array([crop.part(60, 90, random) for _ in range(2000)])
     top, left, height, width = places.T
     assert (places >= 0).all() and (top + height <= 60).all() and (left + width <= 90).all()
     share = height * width / 5400

@@ -3,10 +3,8 @@
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image
 from torch import Tensor
-
-from simple_spk.images.image_files import to_pillow
+from torch.nn import functional
 
 # Where eyes, nose and corners of the mouth (left in the picture first) lie in ArcFace's crops of
 # 112 x 112; x, y in pixels, whole numbers being the middles of pixels.
@@ -28,17 +26,15 @@ def align_face(image: Tensor, landmarks: ArrayLike, width: int = 112) -> Tensor:
     picture first. The image is turned, scaled and moved, nothing else, so that they come as near as
     possible to their places; what lies outside of it is black.
     """
-    towards = similarity_transform(landmarks, reference_points(width))
-    (a, b, c), (d, e, f) = _inverse(towards)
-    # Pillow counts from the corners of pixels, landmarks from their middles: half a pixel apart.
-    c, f = c + 0.5 - 0.5 * (a + b), f + 0.5 - 0.5 * (d + e)
-    crop = to_pillow(image).transform(
-        (width, FULL_SIZE),
-        Image.Transform.AFFINE,
-        (a, b, c, d, e, f),
-        resample=Image.Resampling.BILINEAR,
-    )
-    return torch.from_numpy(np.array(crop)).permute(2, 0, 1).contiguous()
+    back = _inverse(similarity_transform(landmarks, reference_points(width)))
+    rows, columns = np.mgrid[:FULL_SIZE, :width]
+    places = np.stack([columns, rows, np.ones_like(rows)], axis=-1) @ back.T
+    # Not by Pillow, which cuts fractions off instead of rounding. Here -1 and 1 are the middles of
+    # the first and the last pixel.
+    last = np.array([image.shape[2] - 1, image.shape[1] - 1])
+    grid = torch.from_numpy(2.0 * places / np.maximum(last, 1) - 1.0)[None]
+    crop = functional.grid_sample(image[None].double(), grid, align_corners=True)[0]
+    return crop.round().to(torch.uint8)
 
 
 def reference_points(width: int = 112) -> NDArray[np.float64]:

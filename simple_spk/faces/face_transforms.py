@@ -13,6 +13,7 @@ from simple_spk.images.image_transforms import (
     RandomColour,
     RandomFlip,
     RandomPart,
+    RandomResizedCrop,
     Resize,
     Step,
 )
@@ -99,6 +100,31 @@ class FaceTrainingTransform(ImageTransform):
                 Sometimes(KeepPart(), probability),
                 Sometimes(LowResolution(), probability),
                 Sometimes(RandomColour(0.5, 0.5, 0.5), probability),
+                _minus_one_to_one(),
+            ]
+        )
+
+
+class UnalignedFaceTransform(ImageTransform):
+    """Augmented faces (3, height, width) in [-1, 1] of images that were cut out by hand or eye.
+
+    Each example shows a random part, of this share of the ``area``, mirrored with the probability
+    ``flip``, in another light: so the encoder learns that place and size of a face mean nothing.
+    """
+
+    def __init__(
+        self,
+        height: int = 112,
+        width: int = 112,
+        area: Sequence[float] = (0.6, 1.0),
+        flip: float = 0.5,
+    ) -> None:
+        aspect = width / height
+        super().__init__(
+            [
+                RandomResizedCrop([height, width], area, (aspect / 1.1, aspect * 1.1)),
+                RandomFlip(flip),
+                RandomColour(0.3, 0.3),
                 _minus_one_to_one(),
             ]
         )

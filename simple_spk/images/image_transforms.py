@@ -52,7 +52,8 @@ class CentreCrop:
 
 
 class RandomResizedCrop:
-    """A part of the image, of random area, shape and place, made a square of ``size`` pixels.
+    """A part of the image, of random area, shape and place, made a square of ``size`` pixels; or,
+    with two numbers, so high and wide.
 
     area: least and greatest share of the image's area.
     aspect: least and greatest width by height; evenly spread by its logarithm.
@@ -60,18 +61,16 @@ class RandomResizedCrop:
 
     def __init__(
         self,
-        size: int,
+        size: int | Sequence[int],
         area: Sequence[float] = (0.08, 1.0),
         aspect: Sequence[float] = (3 / 4, 4 / 3),
     ) -> None:
-        self.size = size
+        self.size = [size, size] if isinstance(size, int) else list(size)
         self.part = RandomPart(area, aspect)
 
     def __call__(self, image: Tensor, random: np.random.Generator) -> Tensor:
         top, left, height, width = self.part(image.shape[-2], image.shape[-1], random)
-        return functional.resized_crop(
-            image, top, left, height, width, [self.size, self.size], antialias=True
-        )
+        return functional.resized_crop(image, top, left, height, width, self.size, antialias=True)
 
 
 class RandomPart:
