@@ -144,7 +144,7 @@ def test_random_crops_lie_within_their_limits() -> None:
     share = height * width / 5400
     assert 0.18 < share.min() < 0.22 and 0.47 < share.max() < 0.52
     assert abs(np.log(width / height).mean()) < 0.06
-    assert crop._place(1, 100, random)[2:] == (1, 1)  # nothing fits: the middle square
+    assert crop.part(1, 100, random)[2:] == (1, 1)  # nothing fits: the middle square
 
 
 def test_flips_and_normalisation() -> None:
