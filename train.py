@@ -139,7 +139,8 @@ def describe(result: dict) -> str:
     """The metrics of one trial list in words."""
     if "eer" not in result:
         return ", ".join(f"{name} {value}" for name, value in result.items())
-    return (
+    accuracy = f"accuracy {result['mean_accuracy']:.2f} %, " if "mean_accuracy" in result else ""
+    return accuracy + (
         f"EER {result['eer']:.2f} %, minDCF(0.01) {result['min_dcf']['0.01']:.4f} "
         f"({result['targets']} target and {result['trials'] - result['targets']} non-target trials)"
     )
