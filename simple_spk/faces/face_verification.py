@@ -89,12 +89,13 @@ class FaceVerification:
             for one, values in zip(self.sets, scores, strict=True)
             if one.name in self.combined
         ]
-        together = [np.concatenate(columns) for columns in zip(*judged, strict=True)]
+        together, is_target = (np.concatenate(column) for column in zip(*judged, strict=True))
+        rates = verification_rates(together, is_target, self.false_accept_rates)
         return {
             **accuracies_of_sets(self.sets, scores),
             "combined": self.combined,
-            **summary(*together),
-            "tpr_at_far": verification_rates(*together, self.false_accept_rates)["tpr_at_far"],
+            **summary(together, is_target),
+            "tpr_at_far": rates["tpr_at_far"],
         }
 
     def _embeddings(self, one: FaceSet, embed: Embed) -> NDArray[np.float32]:
