@@ -136,14 +136,12 @@ def headline(results: dict[str, dict]) -> dict:
 
 
 def describe(result: dict) -> str:
-    """The metrics of one trial list in words."""
-    if "min_dcf" not in result:  # not of speakers: what an evaluation calls its own
+    """The metrics of one test in words."""
+    if "eer" not in result:
         numbers = plain_numbers(result).items()
-        return ", ".join(
-            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in numbers
-        )
-    return (
+        return ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in numbers)
+    accuracy = f"accuracy {result['mean_accuracy']:.2f} %, " if "mean_accuracy" in result else ""
+    return accuracy + (
         f"EER {result['eer']:.2f} %, minDCF(0.01) {result['min_dcf']['0.01']:.4f} "
         f"({result['targets']} target and {result['trials'] - result['targets']} non-target trials)"
     )

@@ -260,7 +260,7 @@ def test_every_setting_of_the_paper_trains(name, faces, tmp_path):
         "cfp_fp",
     }
     assert 0.0 <= metrics["eer"] <= 100.0
-    assert "faces: mean_accuracy" in finished.stdout
+    assert "faces: accuracy" in finished.stdout
 
 
 def test_another_loss_is_a_matter_of_one_command(faces, tmp_path):

@@ -105,8 +105,9 @@ def test_rates_are_those_of_the_pairs_one_by_one(
             labels += columns[1]
     assert result["eer"] == pytest.approx(summary(scores, labels)["eer"])
     assert 55 < result["accuracy"]["lfw"] < 100, "a case that tells something"
-    assert (result["pairs"], result["targets"]) == (80, 40)
+    assert (result["trials"], result["targets"]) == (80, 40)
     assert result["mean_accuracy"] == pytest.approx(np.mean(list(result["accuracy"].values())))
+    assert "min_dcf" in result, "which comparisons of losses read"
     assert set(result["tpr_at_far"]) == {"0.0001", "0.001", "0.01"}
     json.dumps(result, allow_nan=False)
 
@@ -118,7 +119,7 @@ def test_scores_are_written_with_the_names_of_their_sets(folder: Path) -> None:
     result = evaluation(embed, CosineSimilarity(), scores_file=folder / "scores.txt")
     trials, scores = read_scores(folder / "scores.txt")
     assert trials.ids[0] == "lfw/0/0" and trials.ids[-1] == "cfp_fp/1/0"
-    assert len(trials) == result["pairs"] == 8
+    assert len(trials) == result["trials"] == 8
     assert summary(scores.astype(np.float32), trials.is_target)["eer"] == result["eer"]
 
 

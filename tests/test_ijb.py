@@ -15,11 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simple_spk.embeddings_file import Embeddings, write_embeddings
+from simple_spk.embeddings_file import Embeddings, read_embeddings, write_embeddings
 from simple_spk.faces.identification import Searches, open_set_rates, pooled_rates, search
-from simple_spk.faces.ijb_evaluation import evaluate_ijb, ijb_table, read_ijb_protocol
+from simple_spk.faces.ijb_evaluation import (
+    IJBEvaluation,
+    evaluate_ijb,
+    ijb_table,
+    read_ijb_protocol,
+)
 from simple_spk.faces.ijb_protocol import TemplateImages
 from simple_spk.faces.media_templates import media_template_embeddings
+from simple_spk.images.image_table import write_image_table
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 
 ROOT = Path(__file__).parents[1]
@@ -362,6 +368,31 @@ def test_a_gallery_has_one_template_of_a_subject(tmp_path: Path) -> None:
         evaluate_ijb(
             read_ijb_protocol(folder), made_protocol(tmp_path / "q", 3)[1], CosineSimilarity()
         )
+
+
+def test_training_may_ask_for_it_from_images(tmp_path: Path) -> None:
+    pytest.importorskip("torchvision")
+    from PIL import Image
+
+    folder, embeddings, _ = made_protocol(tmp_path / "p", 0)
+    table, files = tmp_path / "ijbc.csv", [f"{name[:-4]}.png" for name in embeddings.ids]
+    pixels = np.random.default_rng(0).integers(0, 256, (len(files), 2, 3, 3), dtype=np.uint8)
+    for file, one in zip(files, pixels, strict=True):
+        Image.fromarray(one).save(tmp_path / file)
+    write_image_table(table, embeddings.ids, files, ["unknown"] * len(files))
+    evaluation = IJBEvaluation(
+        *(folder, table, lambda image, seed: image.float()),
+        **{"embeddings_file": tmp_path / "e.npz", "progress": False},
+    )
+    found = evaluation(lambda inputs: inputs.flatten(1), CosineSimilarity())
+    both = (pixels + pixels[:, :, ::-1].astype(np.float32)) / 2  # the image and its mirror image
+    matrix = both.transpose(0, 3, 1, 2).reshape(len(files), -1).astype(np.float32)
+    same = Embeddings(embeddings.ids, matrix)
+    assert found == evaluate_ijb(read_ijb_protocol(folder), same, CosineSimilarity())
+    assert np.array_equal(read_embeddings(tmp_path / "e.npz").matrix, matrix)
+    write_image_table(table, embeddings.ids[1:], files[1:], ["unknown"] * (len(files) - 1))
+    with pytest.raises(ValueError, match=f"1 images .* are not in .*{embeddings.ids[0]}"):
+        IJBEvaluation(folder, table, lambda image, seed: image.float(), progress=False)
 
 
 def test_images_without_an_embedding_are_named(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from simple_spk.faces.verification_rates import verification_rates
 from simple_spk.images.image_batches import Transform
 from simple_spk.images.image_embedding import Embed, embed_images
 from simple_spk.images.image_table import ImageTable, read_image_table
+from simple_spk.metrics import summary
 from simple_spk.score_files import write_scores
 from simple_spk.scoring import score_trials
 from simple_spk.similarity import Similarity
@@ -37,8 +38,8 @@ class FaceVerification:
 
     A set NAME is two files of the data folder: NAME.csv, the table of its images, and
     NAME_pairs.txt, lines of ``label image image fold``. Accuracy is that of each set over its
-    folds; EER and TPR at FAR are those of all pairs of the ``combined`` sets (default: all sets)
-    together, which the paper forms of lfw, agedb_30, calfw and cplfw.
+    folds; EER, TPR at FAR and the like are those of all pairs of the ``combined`` sets (default:
+    all sets) together; the paper combines lfw, agedb_30, calfw and cplfw.
 
     An image and its mirror image are fused (``mirrored``) as SimPLE fuses all that is of one
     person: by the plain mean of embeddings as they are. The cosine of means is that of sums, the
@@ -84,18 +85,17 @@ class FaceVerification:
         if scores_file is not None and rank() == 0:
             write_scores(scores_file, joined_trials(self.sets), np.concatenate(scores))
         judged = [
-            (one, values)
+            (values, one.pairs.is_target)
             for one, values in zip(self.sets, scores, strict=True)
             if one.name in self.combined
         ]
+        together, is_target = (np.concatenate(column) for column in zip(*judged, strict=True))
+        rates = verification_rates(together, is_target, self.false_accept_rates)
         return {
             **accuracies_of_sets(self.sets, scores),
-            **verification_rates(
-                np.concatenate([values for _, values in judged]),
-                np.concatenate([one.pairs.is_target for one, _ in judged]),
-                self.false_accept_rates,
-            ),
             "combined": self.combined,
+            **summary(together, is_target),
+            "tpr_at_far": rates["tpr_at_far"],
         }
 
     def _embeddings(self, one: FaceSet, embed: Embed) -> NDArray[np.float32]:
@@ -131,10 +131,7 @@ def accuracies_of_sets(
     """
     result: dict[str, Any] = {
         name: {}
-        for name in (
-            *("accuracy", "accuracy_std", "set_eer"),
-            *("fold_accuracies", "fold_thresholds"),
-        )
+        for name in ("accuracy", "accuracy_std", "set_eer", "fold_accuracies", "fold_thresholds")
     }
     for one, values in zip(sets, scores, strict=True):
         try:
@@ -148,7 +145,8 @@ def accuracies_of_sets(
         result["fold_accuracies"][one.name] = percent.tolist()
         # JSON knows no infinite numbers: None accepts all pairs, or none.
         result["fold_thresholds"][one.name] = [
-            threshold if math.isfinite(threshold) else None for threshold in folds.thresholds
+            threshold if math.isfinite(threshold) else None
+            for threshold in folds.thresholds.tolist()
         ]
     return {"mean_accuracy": float(np.mean(list(result["accuracy"].values()))), **result}
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from simple_spk.embeddings_file import Embeddings
+from simple_spk.distributed import rank
+from simple_spk.embeddings_file import Embeddings, write_embeddings
 from simple_spk.faces.identification import (
     Searches,
     open_set_rates,
@@ -28,6 +29,9 @@ from simple_spk.faces.ijb_protocol import (
 )
 from simple_spk.faces.media_templates import media_template_embeddings
 from simple_spk.faces.verification_rates import verification_rates
+from simple_spk.images.image_batches import Transform
+from simple_spk.images.image_embedding import Embed, embed_images
+from simple_spk.images.image_table import read_image_table
 from simple_spk.scoring import score_trials, similarity_in_words
 from simple_spk.similarity import Similarity
 from simple_spk.trials import Trials
@@ -63,6 +67,59 @@ def read_ijb_protocol(
             identification = read_identification(place, prefix, images)
             bar.update()
     return IJBProtocol(prefix, images, pairs, identification)
+
+
+class IJBEvaluation:
+    """A protocol with the images it names, ready to be scored with any model, as training asks.
+
+    The table of images has the names of the protocol (1.jpg, 2.jpg, ...) in its ID column. The
+    embeddings go to ``embeddings_file`` if one is given: recipes/Face/evaluate_ijb.py takes them.
+    """
+
+    def __init__(
+        self,
+        protocol: str | Path,
+        table: str | Path,
+        transform: Transform,
+        tasks: Sequence[Task] = TASKS,
+        mirrored: bool = True,
+        embeddings_file: str | Path | None = None,
+        batch_size: int = 64,
+        workers: int = 0,
+        progress: bool = True,
+    ) -> None:
+        self.protocol = read_ijb_protocol(protocol, tasks, progress and rank() == 0)
+        self.images = read_image_table(table)
+        assert self.images.ids is not None
+        self.names = [self.images.ids[row] for row in range(len(self.images))]
+        absent = set(self.protocol.images.names).difference(self.names)
+        if absent:
+            raise ValueError(
+                f"{len(absent)} images of {self.protocol.images.path} are not in {table} (one of "
+                f"them: {min(absent)}): complete the table"
+            )
+        self.transform = transform
+        self.mirrored = mirrored
+        self.embeddings_file = None if embeddings_file is None else Path(embeddings_file)
+        self.batch_size = batch_size
+        self.workers = workers
+        self.progress = progress
+
+    def __call__(
+        self, embed: Embed, similarity: Similarity, scores_file: Path | None = None
+    ) -> dict[str, Any]:
+        """All rates as plain data.
+
+        No ``scores_file`` is written: 15 million lines are made of the embeddings in seconds.
+        """
+        matrix = embed_images(
+            *(self.images, embed, self.transform, self.batch_size, self.workers),
+            *(self.mirrored, self.progress),
+        )
+        if self.embeddings_file is not None and rank() == 0:
+            write_embeddings(self.embeddings_file, self.names, matrix)
+        embeddings = Embeddings(self.names, matrix, self.images.path)
+        return evaluate_ijb(self.protocol, embeddings, similarity, self.progress and rank() == 0)
 
 
 def evaluate_ijb(
