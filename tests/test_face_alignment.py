@@ -16,6 +16,7 @@ from simple_spk.faces.face_transforms import (
     KeepPart,
     LowResolution,
     Sometimes,
+    UnalignedFaceTransform,
 )
 from simple_spk.faces.landmarks import read_landmarks
 from simple_spk.images.image_files import read_image, write_jpeg
@@ -214,3 +215,13 @@ def test_steps_do_what_they_say():
     for wrong in (lambda: Sometimes(KeepPart(), 1.5), lambda: LowResolution((0.0, 1.0))):
         with pytest.raises(ValueError, match="in"):
             wrong()
+
+
+def test_unaligned_faces_are_shown_in_part():
+    image = draw_face(1, 0)
+    transform = UnalignedFaceTransform(56, 48)
+    examples = torch.stack([transform(image, seed) for seed in range(20)])
+    assert examples.shape == (20, 3, 56, 48)
+    assert examples.min() >= -1.0 and examples.max() <= 1.0
+    assert torch.equal(transform(image, 3), examples[3])
+    assert (examples.std(dim=0) > 0).all()
