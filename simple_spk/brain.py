@@ -26,7 +26,8 @@ from simple_spk.distributed import (
 from simple_spk.loss import SimPLELoss
 
 logger = logging.getLogger(__name__)
-HEADLINES = ("eer", "min_dcf_0.01", "min_dcf_0.05")  # what a line of the log has room for
+# What a line of the log has room for.
+HEADLINES = ("mean_accuracy", "eer", "min_dcf_0.01", "min_dcf_0.05")
 
 
 class SimPLEBrain(sb.Brain):

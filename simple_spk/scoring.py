@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 from simple_spk.trials import Trials
@@ -12,22 +13,31 @@ TRIALS_AT_ONCE = 1024
 
 
 @torch.no_grad()
+def lifted(
+    embeddings: NDArray[np.float32], similarity: Similarity
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Embeddings (n, dim) as queries and as keys (n, lifted_dim), whose products are scores."""
+    device = next((t.device for t in similarity.state_dict().values()), torch.device("cpu"))
+    table = torch.from_numpy(embeddings).to(device)
+    queries, keys = similarity.lift_queries(table), similarity.lift_keys(table)
+    return queries.cpu().numpy(), keys.cpu().numpy()
+
+
 def score_trials(
     trials: Trials,
     embeddings: NDArray[np.float32],
     similarity: Similarity,
     block: int = TRIALS_AT_ONCE,
+    progress: bool = False,
 ) -> NDArray[np.float32]:
     """Scores (n,) in list order; row i of embeddings (recordings, dim) is of trials.ids[i].
 
     Each recording is lifted once, and not once per trial, for the similarity to be a product.
     """
-    device = next((t.device for t in similarity.state_dict().values()), torch.device("cpu"))
-    table = torch.from_numpy(embeddings).to(device)
-    queries = similarity.lift_queries(table).cpu().numpy()
-    keys = similarity.lift_keys(table).cpu().numpy()
+    queries, keys = lifted(embeddings, similarity)
     scores = np.empty(len(trials), dtype=np.float32)
-    for start in range(0, len(trials), block):
+    blocks = range(0, len(trials), block)
+    for start in tqdm(blocks, "score", unit="block", delay=1.0, disable=not progress):
         some = slice(start, start + block)
         enrol, test = queries[trials.enrol[some]], keys[trials.test[some]]
         np.einsum("ij,ij->i", enrol, test, out=scores[some])
@@ -37,7 +47,7 @@ def score_trials(
 def similarity_in_words(similarity: Similarity) -> str:
     """What a report says of a similarity."""
     if isinstance(similarity, GeneralizedInnerProduct):
-        return f"generalized inner product, b_theta {float(similarity.angular_bias):g}"
+        return f"generalized inner product, b_theta {float(similarity.angular_bias.detach()):g}"
     if isinstance(similarity, CosineSimilarity):
         return "cosine" if similarity.scale == 1.0 else f"cosine, times {similarity.scale:g}"
     return type(similarity).__name__

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("preparation", "doctor", "report")
+ROOMS = ("preparation", "doctor", "report", "images", "faces")
 PACKAGE = sorted(
     path
     for room in (".", *ROOMS)

@@ -202,8 +202,8 @@ def as_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     """Makes the sampler believe that it is one of several processes."""
 
     def pretend(rank: int, world_size: int) -> None:
-        monkeypatch.setattr("simple_spk.sampler.rank", lambda: rank)
-        monkeypatch.setattr("simple_spk.sampler.world_size", lambda: world_size)
+        monkeypatch.setattr("simple_spk.class_sampler.rank", lambda: rank)
+        monkeypatch.setattr("simple_spk.class_sampler.world_size", lambda: world_size)
 
     return pretend
 
@@ -237,8 +237,8 @@ def test_speakers_that_processes_cannot_share_raise(
 
 def test_many_speakers_are_drawn_like_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """The draw that does not look at all speakers has the distribution of the one that does."""
-    monkeypatch.setattr("simple_spk.sampler.FEW_SPEAKERS", 0)
-    monkeypatch.setattr("simple_spk.sampler.LARGEST_SHARE", 2.0)
+    monkeypatch.setattr("simple_spk.class_sampler.FEW_CLASSES", 0)
+    monkeypatch.setattr("simple_spk.class_sampler.LARGEST_SHARE", 2.0)
     test_several_speakers_are_drawn_one_by_one_by_weight()
     for batch in make(7, 1):  # all that there are
         assert len(rows_by_speaker(batch)) == 7
@@ -256,8 +256,8 @@ def test_a_speaker_who_outweighs_all_others_does_not_hold_up_a_batch() -> None:
 
 @pytest.mark.parametrize("few", [0, 1000])
 def test_each_speed_is_another_speaker(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simple_spk.sampler.FEW_SPEAKERS", few)
-    monkeypatch.setattr("simple_spk.sampler.LARGEST_SHARE", 2.0)
+    monkeypatch.setattr("simple_spk.class_sampler.FEW_CLASSES", few)
+    monkeypatch.setattr("simple_spk.class_sampler.LARGEST_SHARE", 2.0)
     speeds = [1.0, 0.9, 1.1]
     voices: Counter[tuple[int, float]] = Counter()
     for batch in make(4, 2, speeds=speeds, batches_per_epoch=2000, count_exponent=0.0):

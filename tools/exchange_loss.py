@@ -6,7 +6,7 @@ those in hparams/losses: some keys, whose values replace those of the same name 
 is what only the replaced keys referred to. With ``loss`` or ``embedding_output`` their groups in
 parameter_groups go, too. All other lines stay as they are, comments too, so that the result reads
 like a file written by hand. Where a voice at another speed is another speaker, it is another class,
-too.
+too; in an experiment with images, classes are those of its table.
 """
 
 import re
@@ -22,6 +22,7 @@ from simple_spk.whole_file import whole_file
 TOP_LEVEL_KEY = re.compile(r"([A-Za-z_]\w*):")
 REFERENCE = re.compile(r"<(\w+)")
 PARAMETERS_OF = {"loss": "loss", "embedding_output": "encoder.output"}  # as groups name them
+CLASSES_OF_IMAGES = "simple_spk.images.image_table.count_classes"
 COUNT_SPEAKERS = re.compile(r"(!apply:simple_spk\.manifest\.count_speakers \[[^],]+)\]")
 
 
@@ -46,6 +47,8 @@ def exchange_loss(base: str, block: str) -> str:
     """The text of an experiment with the keys of a loss's text in the place of its own."""
     if "speeds" in keys_of(base):
         block = COUNT_SPEAKERS.sub(r"\1, !ref <speeds>]", block)
+    if "simple_spk.images." in base:
+        block = block.replace("simple_spk.manifest.count_speakers", CLASSES_OF_IMAGES)
     new = [part for part in split(block) if part.key is not None]
     keys = {part.key for part in new}
     nulls = {part.key for part in new if part.is_null and part.key in keys_of(base)}

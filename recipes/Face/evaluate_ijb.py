@@ -1,0 +1,76 @@
+"""IJB-B or IJB-C from embeddings: python recipes/Face/evaluate_ijb.py EMBEDDINGS PROTOCOL [options]
+
+EMBEDDINGS (.npz, .safetensors) holds an embedding for each image that PROTOCOL names, by the name
+that stands there (1.jpg, 2.jpg, ...), as they come out of the model: not normalised. PROTOCOL is
+the folder of the protocol files, or holds them in meta/:
+
+    ijbc_face_tid_mid.txt            image template medium
+    ijbc_template_pair_label.txt     template template 0|1
+    ijbc_1N_gallery_G1.csv, _G2.csv  with the columns TEMPLATE_ID and SUBJECT_ID (IJB-B: S1, S2)
+    ijbc_1N_probe_mixed.csv          the same
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from simple_spk.cli import exit_code
+from simple_spk.commands.options import STANDARD_OUTPUT, add_json
+from simple_spk.commands.outputs import check_outputs, inputs_of, write_text
+from simple_spk.embeddings_file import read_embeddings
+from simple_spk.faces.ijb_evaluation import TASKS, evaluate_ijb, ijb_table, read_ijb_protocol
+from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("embeddings", type=Path, help="embeddings of all images")
+    parser.add_argument("protocol", type=Path, help="folder of the protocol files")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, help="default: both")
+    parser.add_argument(
+        "--similarity",
+        choices=("inner-product", "cosine"),
+        default="inner-product",
+        help="generalized inner product (default), or cosine",
+    )
+    parser.add_argument(
+        "--angular-bias",
+        type=float,
+        default=0.3,
+        metavar="B",
+        help="b_theta of the generalized inner product, as in training (default 0.3)",
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read, compare and report."""
+    check_outputs([options.json], inputs_of(options))
+    similarity: Similarity = CosineSimilarity()
+    if options.similarity == "inner-product":
+        similarity = GeneralizedInnerProduct(options.angular_bias)
+    protocol = read_ijb_protocol(options.protocol, options.tasks, progress=True)
+    embeddings = read_embeddings(options.embeddings)
+    result = evaluate_ijb(protocol, embeddings, similarity, progress=True)
+    text = json.dumps(result, indent=2)
+    if options.json == STANDARD_OUTPUT:
+        print(text)
+        return
+    print(ijb_table(result))
+    if options.json is not None:
+        write_text(options.json, text + "\n")
+
+
+def main() -> int:
+    """The command, and its exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    options = parser.parse_args()
+    return exit_code("evaluate_ijb.py", lambda: run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

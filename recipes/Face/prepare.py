@@ -1,0 +1,100 @@
+"""Prepare faces: python recipes/Face/prepare.py {folder,records,bin,pairs,align,orl} ...
+
+    folder   FOLDER DATA            a folder per person (VGGFace2, MS1MV2, CASIA) -> DATA/train.csv
+    records  train.rec DATA         InsightFace's RecordIO, not unpacked -> DATA/train.csv
+    bin      lfw.bin ... DATA       InsightFace's validation sets -> DATA/lfw.csv, lfw_pairs.txt
+    pairs    FOLDER LIST DATA NAME  aligned images and a list of pairs -> NAME.csv, NAME_pairs.txt
+    align    FOLDER NEW             crops of 112 x 112 by five landmarks
+    orl      FOLDER DATA            the ORL faces: 30 persons train, 10 test
+
+Images must be aligned, and are read where they are.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from recipes.Face.aligned_copies import align_folder, named_detector
+from recipes.Face.training_tables import write_folder_table, write_record_table
+from recipes.Face.validation_sets import prepare_orl, write_bin_set, write_folder_set
+from simple_spk.cli import exit_code
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    folder = commands.add_parser("folder", help="a folder per person")
+    folder.add_argument("folder", type=Path)
+    records = commands.add_parser("records", help="a .rec file, with its .idx beside it")
+    records.add_argument("records", type=Path)
+    for command in (folder, records):
+        command.add_argument("data_folder", type=Path)
+        command.add_argument("--name", default="train", help="of the table")
+
+    bins = commands.add_parser("bin", help="validation sets of InsightFace")
+    bins.add_argument("bins", type=Path, nargs="+")
+    bins.add_argument("data_folder", type=Path)
+
+    pairs = commands.add_parser("pairs", help="aligned images and a published list of pairs")
+    pairs.add_argument("folder", type=Path)
+    pairs.add_argument("list", type=Path)
+    pairs.add_argument("data_folder", type=Path)
+    pairs.add_argument("name", help="of the set, such as lfw")
+
+    align = commands.add_parser("align", help="crops by five landmarks")
+    align.add_argument("folder", type=Path)
+    align.add_argument("target", type=Path)
+    source = align.add_mutually_exclusive_group(required=True)
+    source.add_argument("--landmarks", type=Path, metavar="CSV", help="a name and ten numbers")
+    source.add_argument("--detector", metavar="MODULE:FUNCTION", help="from image to landmarks")
+    align.add_argument("--width", type=int, default=112, choices=(112, 96))
+    align.add_argument("--workers", type=int, default=4, help="threads")
+
+    orl = commands.add_parser("orl", help="the ORL faces")
+    orl.add_argument("folder", type=Path)
+    orl.add_argument("data_folder", type=Path)
+    return top
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prepare, and say what was made."""
+    if options.command == "align":
+        detector = None if options.detector is None else named_detector(options.detector)
+        done = align_folder(
+            *(options.folder, options.target, options.landmarks, detector),
+            *(options.width, options.workers),
+        )
+        print(", ".join(f"{count} {fate}" for fate, count in done.items()))
+        return
+    data_folder = options.data_folder
+    if options.command == "folder":
+        count = write_folder_table(options.folder, data_folder / f"{options.name}.csv")
+        print(f"{data_folder / options.name}.csv: {count} images")
+    elif options.command == "records":
+        count = write_record_table(options.records, data_folder / f"{options.name}.csv")
+        print(f"{data_folder / options.name}.csv: {count} images")
+    elif options.command == "bin":
+        for path in options.bins:
+            print(f"{path.stem}: {write_bin_set(path, data_folder)} pairs")
+    elif options.command == "pairs":
+        count = write_folder_set(options.folder, options.list, data_folder, options.name)
+        print(f"{options.name}: {count} pairs")
+    else:
+        done = prepare_orl(options.folder, data_folder)
+        print(", ".join(f"{name} {count}" for name, count in done.items()))
+
+
+def main() -> int:
+    """The command, and its exit code."""
+    options = parser().parse_args()
+    return exit_code("prepare.py", lambda: run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

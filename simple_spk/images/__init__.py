@@ -1,0 +1,1 @@
+"""Images instead of recordings, on the same loss, queue, moving average and training step."""
