@@ -18,7 +18,7 @@ import torch
 from hyperpyyaml import load_hyperpyyaml, resolve_references
 from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_on_main
 
-from simple_spk.brain import SimPLEBrain, unwrap
+from simple_spk.brain import SimPLEBrain, plain_numbers, unwrap
 from simple_spk.distributed import leave_group
 from simple_spk.model import trained_model
 from simple_spk.model_folder import save_model
@@ -79,7 +79,7 @@ def train(arguments: list[str]) -> dict[str, dict]:
         brain.fit(hparams["epoch_counter"], train_loader)
     elif hparams["checkpointer"].recover_if_possible() is None:
         raise FileNotFoundError(f"--test_only: no checkpoint in {output_folder} to test")
-    brain.average_last_epochs()
+    brain.choose_epochs()
 
     results = {
         name: brain.run_evaluation(evaluation, scores_file=output_folder / f"scores_{name}.txt")
@@ -136,9 +136,10 @@ def headline(results: dict[str, dict]) -> dict:
 
 
 def describe(result: dict) -> str:
-    """The metrics of one trial list in words."""
+    """The metrics of one test in words."""
     if "eer" not in result:
-        return ", ".join(f"{name} {value}" for name, value in result.items())
+        numbers = plain_numbers(result).items()
+        return ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in numbers)
     return (
         f"EER {result['eer']:.2f} %, minDCF(0.01) {result['min_dcf']['0.01']:.4f} "
         f"({result['targets']} target and {result['trials'] - result['targets']} non-target trials)"
