@@ -16,7 +16,11 @@ import torch
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[1]
-YAML_FILES = sorted([*ROOT.glob("hparams/*.yaml"), *ROOT.glob("recipes/*/hparams/*.yaml")])
+YAML_FILES = sorted(
+    path
+    for path in [*ROOT.glob("hparams/*.yaml"), *ROOT.glob("recipes/*/hparams/*.yaml")]
+    if "simple_spk.images" not in path.read_text(encoding="utf-8")  # run by tests of their own
+)
 
 # A model and batches that take seconds on one core.
 SMALL = [

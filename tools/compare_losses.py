@@ -1,8 +1,9 @@
 """Compare losses: python tools/compare_losses.py BASE.yaml --losses softmax aamsoftmax -o FOLDER
 
-BASE.yaml, an experiment with SimPLE, and the same experiment with each of the losses (names of
-hparams/losses, or YAML files of that kind) are trained with each seed: one process after the other,
-with equal encoder, budget and order of the data. Options after -- go to train.py, for all of them:
+BASE.yaml, an experiment with SimPLE, and the same experiment with each of the losses (names of the
+folder losses beside it, or of hparams/losses, or YAML files of that kind) are trained
+with each seed: one process after the other, with equal encoder, budget and order of the data.
+Options after -- go to train.py, for all of them:
 
     python tools/compare_losses.py hparams/mini.yaml --losses softmax aamsoftmax --seeds 1 2 3 \\
         -o results/losses -- --number_of_epochs=5
@@ -28,13 +29,16 @@ LOSSES = ROOT / "hparams" / "losses"
 REFERENCE = "simple"
 
 
-def loss_file(name: str) -> Path:
-    """The file of a loss, by its name in hparams/losses or its path."""
-    path = Path(name) if name.endswith(".yaml") else LOSSES / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in LOSSES.glob("*.yaml")))
-        raise ValueError(f"no loss {name}: expected one of {known}, or a YAML file")
-    return path
+def loss_file(name: str, base: Path) -> Path:
+    """The file of a loss, by its name in the folder losses beside BASE.yaml, by its name in
+    hparams/losses, or by its path."""
+    folders = (base.parent / "losses", LOSSES)
+    places = [Path(name)] if name.endswith(".yaml") else [f / f"{name}.yaml" for f in folders]
+    for path in places:
+        if path.is_file():
+            return path
+    known = ", ".join(sorted({file.stem for folder in folders for file in folder.glob("*.yaml")}))
+    raise ValueError(f"no loss {name}: expected one of {known}, or a YAML file")
 
 
 def refuse_overrides_of(loss: Path, overrides: Overrides) -> None:
@@ -51,9 +55,9 @@ def refuse_overrides_of(loss: Path, overrides: Overrides) -> None:
 def compare(
     base: Path, losses: Sequence[str], seeds: Sequence[int], folder: Path, overrides: Overrides
 ) -> str:
-    """Run all losses with all seeds; the table of their error rates."""
+    """Run all losses with all seeds; the table of their figures."""
     variants = [Variant(REFERENCE, base)]
-    for path in map(loss_file, losses):
+    for path in (loss_file(name, base) for name in losses):
         refuse_overrides_of(path, overrides)
         experiment = folder / "experiments" / f"{path.stem}.yaml"
         write_experiment(base, path, experiment)

@@ -89,7 +89,7 @@ def unpack(archive: Path, data_folder: Path) -> Path:
 
 
 def listed_images(source: Path) -> list[ListedImage]:
-    """The images of a copy of CUB-200-2011, all of which must be there, or of a folder of classes."""
+    """The images of a copy of CUB-200-2011, which must be complete, or of a folder of classes."""
     if not source.is_dir():
         raise FileNotFoundError(f"no folder or archive at {source}: correct the path")
     folder, listed = source / "images", source / "images.txt"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from simple_spk.distributed import rank
 from simple_spk.images.image_batches import Transform
@@ -126,9 +127,10 @@ def concatenated_metrics(
     """
     if any(model.ids != models[0].ids for model in models):
         raise ValueError("the models were tested on different images: test them on the same ones")
-    queries, keys, embeddings = (
+    queries, keys = (
         torch.from_numpy(np.concatenate([getattr(model, name) for model in models], axis=1))
-        for name in ("queries", "keys", "embeddings")
+        for name in ("queries", "keys")
     )
+    directions = [functional.normalize(torch.from_numpy(one.embeddings)) for one in models]
     metrics = retrieval_metrics(queries, keys, labels, recall_at)
-    return metrics | {"nmi": clustering_nmi(embeddings, labels)}
+    return metrics | {"nmi": clustering_nmi(torch.cat(directions, dim=1), labels)}
