@@ -79,7 +79,7 @@ def train(arguments: list[str]) -> dict[str, dict]:
         brain.fit(hparams["epoch_counter"], train_loader)
     elif hparams["checkpointer"].recover_if_possible() is None:
         raise FileNotFoundError(f"--test_only: no checkpoint in {output_folder} to test")
-    brain.average_last_epochs()
+    brain.choose_epochs()
 
     results = {
         name: brain.run_evaluation(evaluation, scores_file=output_folder / f"scores_{name}.txt")

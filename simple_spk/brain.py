@@ -39,7 +39,7 @@ class SimPLEBrain(sb.Brain):
 
     hparams: seed, schedule (step -> factor on learning rates), parameter_groups (see
     ``init_optimizers``), validation (or None), collapse_check_steps, log_interval, tensorboard
-    (makes a SummaryWriter, or None).
+    (makes a SummaryWriter, or None). Optional: epochs_to_average, best_epoch (see there).
 
     Any submodule with a method ``at_step(step)`` is told the number of each training step.
     """
@@ -214,19 +214,46 @@ class SimPLEBrain(sb.Brain):
             0,
             0.0,
         )  # the next epoch starts afresh, also after a restart
-        self.checkpointer.save_epoch({"epoch": epoch, **numbers}, self.epochs_to_average)
+        if self.best_epoch:
+            self.judge_epoch(numbers)
+        self.checkpointer.save_epoch(
+            {"epoch": epoch, **numbers}, self.epochs_to_average, self.best_epoch
+        )
 
     @property
     def epochs_to_average(self) -> int:
-        """Over how many of the last epochs the final model is averaged; 1: it is the last one."""
+        """Over how many epochs the final model is averaged; 1: it is that of one epoch."""
         return getattr(self.hparams, "epochs_to_average", 1)
 
-    def average_last_epochs(self) -> None:
-        """Make the model the mean of what it was after the last epochs, if the YAML says so."""
-        if self.epochs_to_average > 1:
-            averaged = {name: unwrap(self.modules[name]) for name in ("encoder", "loss")}
-            found = self.checkpointer.load_average(averaged, self.epochs_to_average)
-            logger.info("the model is the mean of those of the last %d epochs", found)
+    @property
+    def best_epoch(self) -> Mapping[str, str]:
+        """Which epochs count: {max: name of a validation metric}, {min: ...}; empty: the last."""
+        return getattr(self.hparams, "best_epoch", None) or {}
+
+    def judge_epoch(self, numbers: Mapping[str, float]) -> None:
+        """Tell an epoch counter that can stop early how good the epoch was."""
+        for direction, name in self.best_epoch.items():
+            if direction not in ("max", "min") or name not in numbers:
+                raise ValueError(
+                    f"best_epoch must be max or min of a validation metric, one of "
+                    f"{', '.join(numbers) or 'none'}, not {direction}: {name}"
+                )
+            if hasattr(self.hparams.epoch_counter, "update_metric"):
+                self.hparams.epoch_counter.update_metric(numbers[name])
+
+    def choose_epochs(self) -> None:
+        """Make the model the mean of what it was after the last or best epochs, if the YAML says
+        so."""
+        if self.epochs_to_average > 1 or self.best_epoch:
+            chosen = {name: unwrap(self.modules[name]) for name in ("encoder", "loss")}
+            numbers = self.checkpointer.load_average(
+                chosen, self.epochs_to_average, self.best_epoch
+            )
+            kind = "best" if self.best_epoch else "last"
+            logger.info(
+                "the model is the mean of those of the %s %d epochs (%s)",
+                *(kind, len(numbers), ", ".join(map(str, numbers))),
+            )
 
     def run_evaluation(self, evaluation: Any, **options: Any) -> dict[str, Any]:
         """The metrics of an evaluation, made with the trained encoder and the loss's similarity."""

@@ -36,25 +36,39 @@ class AtomicCheckpointer(Checkpointer):
         ddp_barrier()
         return saved
 
-    def save_epoch(self, meta: Mapping[str, Any], epochs_to_keep: int) -> None:
-        """Save at the end of an epoch, and keep the last of these; others are now of no use."""
+    def save_epoch(
+        self, meta: Mapping[str, Any], epochs_to_keep: int, best: Mapping[str, str]
+    ) -> None:
+        """Save at the end of an epoch, and keep the last of these and, with ``best`` as
+        ``load_average`` takes it, the best ones; others are now of no use."""
         self.save_checkpoint(meta=meta, end_of_epoch=True)
+        kept = {f"{direction}_keys": [name] for direction, name in best.items()}
         for is_kind, number in ((_ends_epoch, epochs_to_keep), (_interrupts_epoch, 0)):
             self.delete_checkpoints(
-                num_to_keep=number, ckpt_predicate=is_kind, importance_keys=[ckpt_recency]
+                num_to_keep=number, ckpt_predicate=is_kind, importance_keys=[ckpt_recency], **kept
             )
 
-    def load_average(self, modules: Mapping[str, nn.Module], epochs: int) -> int:
-        """Load modules with the mean of their weights after the last epochs; how many there were.
+    def load_average(
+        self, modules: Mapping[str, nn.Module], epochs: int, best: Mapping[str, str]
+    ) -> list[int]:
+        """Load modules with the mean of their weights after the last epochs; which these were.
 
+        With ``best``, {max: metric} or {min: metric}, the mean is that of the best epochs.
         Statistics of BatchNorm are averaged like weights.
         """
         found = self.find_checkpoints(
-            importance_key=ckpt_recency, max_num_checkpoints=epochs, ckpt_predicate=_ends_epoch
+            max_num_checkpoints=epochs,
+            ckpt_predicate=_ends_epoch,
+            **{f"{direction}_key": name for direction, name in best.items()},
         )
+        if not found:
+            raise ValueError(
+                f"{self.checkpoints_dir} has no checkpoint of the end of an epoch with "
+                f"{', '.join(best.values()) or 'its epoch'}: train first"
+            )
         for name, module in modules.items():
             module.load_state_dict(average_checkpoints(found, name))
-        return len(found)
+        return [checkpoint.meta["epoch"] for checkpoint in found]
 
     def _new_checkpoint_dirpath(self) -> Path:
         final: Path = super()._new_checkpoint_dirpath()

@@ -20,6 +20,7 @@ COMMANDS = {
     "metrics": "error rates of scores that any toolkit wrote, with intervals",
     "compare": "is one system better than another? difference, interval, p-value",
     "export": "a trained model as a folder: ours, ONNX, SpeechBrain's; or from WeSpeaker",
+    "gallery": "images and their nearest neighbours as one page, right and wrong ones marked",
     "calibrate": "learn to turn scores into log likelihood ratios",
 }
 

@@ -50,7 +50,7 @@ def collapse_warning(geometry: BatchGeometry, similarity: Similarity) -> str | N
     if geometry.positive_cosine - geometry.negative_cosine < 0.02:
         return (
             f"Training is collapsing or has not started: the mean cosine is "
-            f"{geometry.positive_cosine:.3f} within speakers and {geometry.negative_cosine:.3f} "
-            f"between speakers. {cure}"
+            f"{geometry.positive_cosine:.3f} within classes and {geometry.negative_cosine:.3f} "
+            f"between classes. {cure}"
         )
     return None

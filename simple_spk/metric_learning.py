@@ -1,4 +1,4 @@
-"""Pair and triplet losses of pytorch-metric-learning, over the queue."""
+"""Losses of pytorch-metric-learning, over the queue or within the batch."""
 
 from collections.abc import Callable
 
@@ -36,6 +36,30 @@ class MetricLearningLoss(nn.Module):
         pairs = pairs_without_own(labels, key_labels, own_keys)
         with torch.autocast(queries.device.type, enabled=False):
             return self.loss(queries.to(keys.dtype), labels, pairs, keys, key_labels)
+
+
+class BatchMetricLearningLoss(nn.Module):
+    """A loss of pytorch-metric-learning within the batch, without a queue, as its benchmarks have
+    it: also those with a vector per class, and those that cannot compare with other embeddings.
+
+    miner: one of that library's, which chooses the pairs or triplets; None: all of them. With
+    several processes each sees its own part of the batch only.
+    """
+
+    def __init__(
+        self, loss: Callable[..., Tensor], miner: Callable[..., tuple[Tensor, ...]] | None = None
+    ) -> None:
+        super().__init__()
+        self.loss = loss
+        self.miner = miner
+        self.similarity = CosineSimilarity()
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The loss of embeddings (n, dim) with labels (n,)."""
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings = embeddings.float()
+            chosen = None if self.miner is None else self.miner(embeddings, labels)
+            return self.loss(embeddings, labels, chosen)
 
 
 def pairs_without_own(labels: Tensor, key_labels: Tensor, own_keys: Tensor) -> PairIndices:

@@ -110,9 +110,28 @@ def test_the_grid_takes_sizes_of_the_queue(tmp_path):
 
 
 def test_unknown_losses_are_named_with_the_known_ones():
-    assert loss_file("aamsoftmax").is_file()
+    base = ROOT / "hparams/mini.yaml"
+    assert loss_file("aamsoftmax", base).is_file()
     with pytest.raises(ValueError, match=r"no loss arcsoftmax.*aamsoftmax"):
-        loss_file("arcsoftmax")
+        loss_file("arcsoftmax", base)
+
+
+def test_a_recipe_s_own_losses_come_first():
+    base = ROOT / "recipes/CUB200/hparams/cub40_small.yaml"
+    assert loss_file("contrastive", base).parent == base.parent / "losses"
+    assert loss_file("supcon", base).parent == ROOT / "hparams/losses"
+
+
+def test_retrieval_is_compared_by_its_own_figures(tmp_path):
+    found = {"map_at_r": 20.0, "precision_at_1": 60.0, "r_precision": 30.0, "nmi": 70.0}
+    runs = [
+        Run(name, seed, {"test": found | {"map_at_r": value + seed}})
+        for name, value in (("simple", 20.0), ("triplet", 17.0))
+        for seed in (1, 2)
+    ]
+    text = write_comparison(tmp_path, "`command`", runs)
+    assert "test, MAP@R %" in text and "MAP@R less that of simple" in text
+    assert "| triplet | 18.50" in text and "-3.00 ± 0.00 |" in text and "EER" not in text
 
 
 def test_options_for_all_must_not_undo_a_loss(tmp_path):
@@ -212,5 +231,5 @@ def test_lists_without_labels_cannot_be_compared(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "metrics.json").write_text(json.dumps({"lists": {"x": {"trials": 3}}}))
-    with pytest.raises(ValueError, match="no EER of x"):
+    with pytest.raises(ValueError, match="x have no figure in common"):
         run_once(Variant("a", ROOT / "hparams/mini.yaml"), 1, folder, [])

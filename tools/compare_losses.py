@@ -1,9 +1,9 @@
 """Compare losses: python tools/compare_losses.py BASE.yaml --losses softmax aamsoftmax -o FOLDER
 
-BASE.yaml, an experiment with SimPLE, and the same experiment with each of the losses (names of
-hparams/losses, YAML files of that kind, or whole experiments such as search_settings.py writes) are
-trained with each seed: one process after the other, with equal encoder, budget and order of the
-data. Options after -- go to train.py, for all of them:
+BASE.yaml, an experiment with SimPLE, and the same experiment with each of the losses (names of the
+folder losses beside it, or of hparams/losses, YAML files of that kind, or whole experiments such as
+search_settings.py writes) are trained with each seed: one process after the other, with equal
+encoder, budget and order of the data. Options after -- go to train.py, for all of them:
 
     python tools/compare_losses.py hparams/mini.yaml --losses softmax aamsoftmax --seeds 1 2 3 \\
         -o results/losses -- --number_of_epochs=5
@@ -29,13 +29,16 @@ LOSSES = ROOT / "hparams" / "losses"
 REFERENCE = "simple"
 
 
-def loss_file(name: str) -> Path:
-    """The file of a loss, by its name in hparams/losses or its path."""
-    path = Path(name) if name.endswith(".yaml") else LOSSES / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in LOSSES.glob("*.yaml")))
-        raise ValueError(f"no loss {name}: expected one of {known}, or a YAML file")
-    return path
+def loss_file(name: str, base: Path) -> Path:
+    """The file of a loss, by its name in the folder losses beside BASE.yaml, by its name in
+    hparams/losses, or by its path."""
+    folders = (base.parent / "losses", LOSSES)
+    places = [Path(name)] if name.endswith(".yaml") else [f / f"{name}.yaml" for f in folders]
+    for path in places:
+        if path.is_file():
+            return path
+    known = ", ".join(sorted({file.stem for folder in folders for file in folder.glob("*.yaml")}))
+    raise ValueError(f"no loss {name}: expected one of {known}, or a YAML file")
 
 
 def refuse_overrides_of(loss: Path, overrides: Overrides) -> None:
@@ -54,7 +57,7 @@ def loss_variants(
 ) -> list[Variant]:
     """BASE.yaml, and an experiment with each loss."""
     variants = [Variant(REFERENCE, base)]
-    for path in map(loss_file, losses):
+    for path in (loss_file(name, base) for name in losses):
         experiment = path
         if "modules" not in keys_of(path.read_text(encoding="utf-8")):  # it is a loss alone
             refuse_overrides_of(path, overrides)
@@ -67,7 +70,7 @@ def loss_variants(
 def compare(
     base: Path, losses: Sequence[str], seeds: Sequence[int], folder: Path, overrides: Overrides
 ) -> str:
-    """Run all losses with all seeds; the table of their error rates."""
+    """Run all losses with all seeds; the table of their figures."""
     variants = loss_variants(base, losses, folder, overrides)
     return run_and_write(variants, seeds, folder, overrides, command=sys.argv)
 

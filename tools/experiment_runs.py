@@ -1,13 +1,14 @@
 """Several experiments trained by train.py, one after the other; what is done is not done again."""
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simple_spk.file_lock import lock_file
 from simple_spk.whole_file import whole_file
@@ -32,6 +33,54 @@ class Run(NamedTuple):
     lists: dict[str, dict]
 
 
+class Figure(NamedTuple):
+    """A number that comparisons show, and where it stands in the metrics of a test list."""
+
+    title: str
+    keys: tuple[str, ...]
+    decimals: int
+    higher_is_better: bool = False
+
+    def of(self, metrics: Mapping[str, Any]) -> float:
+        """The figure of a test list; nan if it has none."""
+        value: Any = metrics
+        for key in self.keys:
+            value = value.get(key, {}) if isinstance(value, Mapping) else {}
+        return float(value) if isinstance(value, int | float) else math.nan
+
+
+# All that comparisons know, the more telling first; a table shows those that all its lists have.
+FIGURES = (
+    Figure("EER %", ("eer",), 2),
+    Figure("minDCF(0.01)", ("min_dcf", "0.01"), 3),
+    Figure("accuracy %", ("mean_accuracy",), 2, higher_is_better=True),
+    Figure("MAP@R %", ("map_at_r",), 2, higher_is_better=True),
+    Figure("Precision@1 %", ("precision_at_1",), 2, higher_is_better=True),
+    Figure("R-Precision %", ("r_precision",), 2, higher_is_better=True),
+)
+
+
+def common_figures(lists: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
+    """The figures that all test lists have."""
+    return [
+        figure
+        for figure in FIGURES
+        if lists and not any(math.isnan(figure.of(metrics)) for metrics in lists.values())
+    ]
+
+
+def headline_figure(lists: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """The most telling figure that all test lists have."""
+    found = common_figures(lists)
+    if not found:
+        known = ", ".join(figure.title for figure in FIGURES)
+        raise ValueError(
+            f"the test lists {', '.join(lists) or '(none)'} have no figure in common: comparisons "
+            f"need lists with labels, and one of {known}"
+        )
+    return found[0]
+
+
 def run_all(
     variants: Sequence[Variant], seed: int, folder: Path, overrides: Overrides
 ) -> list[Run]:
@@ -47,7 +96,8 @@ def run_all(
         started = time.perf_counter()
         lists = run_once(variant, seed, folder / variant.name / str(seed), overrides)
         runs.append(Run(variant.name, seed, lists))
-        figures = ", ".join(f"{name} EER {m['eer']:.2f} %" for name, m in lists.items())
+        shown = headline_figure(lists)
+        figures = ", ".join(f"{name} {shown.title} {shown.of(m):.2f}" for name, m in lists.items())
         minutes = (time.perf_counter() - started) / 60.0
         print(f"{variant.name}, seed {seed}: {figures} ({minutes:.1f} minutes)", flush=True)
     return runs
@@ -69,12 +119,10 @@ def run_once(variant: Variant, seed: int, folder: Path, overrides: Overrides) ->
             partial.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
         _train([str(variant.yaml), *given], folder / "train.log")
     lists = json.loads(metrics.read_text(encoding="utf-8"))["lists"]
-    unlabelled = [name for name, figures in lists.items() if "eer" not in figures]
-    if unlabelled or not lists:
-        raise ValueError(
-            f"{metrics} has no EER of {', '.join(unlabelled) or 'any list'}: comparisons need test "
-            f"lists with labels"
-        )
+    try:
+        headline_figure(lists)
+    except ValueError as error:
+        raise ValueError(f"{metrics}: {error}") from error
     return lists
 
 

@@ -7,8 +7,9 @@ stands. All losses have equally many, so that none is searched for longer than a
     simple: [{sharpness: 2.0}, {sharpness: 3.0}]
     aamsoftmax: [{margin: 0.1}, {margin: 0.2, margin_ramp: "[0, !ref <steps> // 2]"}]
 
-Every candidate is trained, and judged by the mean EER over the experiment's lists with validation
-speakers (evaluated_part: valid); test speakers are not met. Options after -- go to train.py:
+Every candidate is trained, and judged by the mean EER (or the first of experiment_runs.FIGURES that
+its lists have) over the experiment's lists with validation speakers (evaluated_part: valid); test
+speakers are not met. Options after -- go to train.py:
 
     python tools/search_settings.py recipes/OpenSpeech/hparams/simple_resnet34_small.yaml \\
         recipes/OpenSpeech/candidates.yaml -o search -- --data_folder=DATA --steps=250
@@ -34,7 +35,7 @@ from simple_spk.whole_file import whole_file
 from tools.compare_losses import REFERENCE, loss_file, split_overrides
 from tools.exchange_loss import exchange_loss, keys_of, write_experiment
 from tools.experiment_runs import Overrides, Run, Variant, run_all
-from tools.seed_statistics import AVERAGE, DECIMALS, EER, Comparison, row
+from tools.seed_statistics import AVERAGE, Comparison, row
 
 Settings = Mapping[str, Any]
 PART = "evaluated_part"  # the key of an experiment that says of whose speakers its lists are
@@ -79,7 +80,7 @@ def make_candidates(
         plain = base
         if loss != REFERENCE:
             plain = folder / "experiments" / f"{loss}.yaml"
-            write_experiment(base, loss_file(loss), plain)
+            write_experiment(base, loss_file(loss, base), plain)
         for number, settings in enumerate(several, start=1):
             both = sorted(given & {PART, *settings})
             if both:
@@ -119,9 +120,11 @@ def search(
 
 
 def best_of_each(candidates: Sequence[Candidate], comparison: Comparison) -> list[Candidate]:
-    """For each loss the candidate of least mean EER over lists and seeds; of equals, the first."""
-    means = np.mean(comparison.headline, axis=1).tolist()
-    ranked = sorted(zip(means, candidates, strict=True), key=lambda pair: pair[0])
+    """For each loss the candidate of the best mean over lists and seeds; of equals, the first."""
+    means = np.mean(comparison.headline, axis=1)
+    if comparison.headline_figure.higher_is_better:
+        means = -means
+    ranked = sorted(zip(means.tolist(), candidates, strict=True), key=lambda pair: pair[0])
     return [
         next(candidate for _, candidate in ranked if candidate.loss == loss)
         for loss in dict.fromkeys(candidate.loss for candidate in candidates)
@@ -132,17 +135,18 @@ def markdown(
     candidates: Sequence[Candidate], comparison: Comparison, best: Sequence[Candidate]
 ) -> str:
     """A table with a row per candidate, the best of each loss in bold."""
-    tables = comparison.figures[EER]
-    header = ["loss", "settings", *(f"{name}, {EER}" for name in tables)]
+    shown = comparison.headline_figure
+    tables = comparison.figures[shown]
+    header = ["loss", "settings", *(f"{name}, {shown.title}" for name in tables)]
     lines = [row(header), row(["---"] * len(header))]
     for number, candidate in enumerate(candidates):
         words = ", ".join(f"{key} {_as_yaml(value)}" for key, value in candidate.settings.items())
-        means = [f"{table[number].mean():.{DECIMALS[EER]}f}" for table in tables.values()]
+        means = [f"{table[number].mean():.{shown.decimals}f}" for table in tables.values()]
         if candidate in best:
             means[-1] = f"**{means[-1]}**"
         lines.append(row([candidate.loss, words or "as they are", *means]))
     seeds = ", ".join(map(str, comparison.seeds))
-    what = f"least {AVERAGE}" if AVERAGE in tables else "least EER"
+    what = f"best {AVERAGE}" if AVERAGE in tables else "best"
     note = f"Validation speakers, mean over seeds ({seeds}). Bold: {what} of a loss, the one taken."
     return "\n".join([*lines, "", note, ""])
 

@@ -1,7 +1,7 @@
 """What runs with several seeds say: means, intervals over seeds, paired differences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from simple_spk.whole_file import whole_file
-from tools.experiment_runs import Run
+from tools.experiment_runs import Figure as Shown
+from tools.experiment_runs import Run, common_figures, headline_figure
 
-EER, MIN_DCF = "EER %", "minDCF(0.01)"
-DECIMALS = {EER: 2, MIN_DCF: 3}
 AVERAGE = "average"  # over the test lists
 CONFIDENCE = 0.95
 
@@ -58,11 +57,13 @@ class Comparison:
         if not self.seeds or any(list(lists) != names for lists in found.values()):
             raise ValueError("the runs have no seed, or not the same test lists, in common")
 
-        def table(value: str) -> dict[str, NDArray[np.float64]]:
+        headline_figure(runs[0].lists)
+
+        def table(figure: Shown) -> dict[str, NDArray[np.float64]]:
             tables = {
                 name: np.array(
                     [
-                        [_figure(found[variant, seed][name], value) for seed in self.seeds]
+                        [figure.of(found[variant, seed][name]) for seed in self.seeds]
                         for variant in self.variants
                     ]
                 )
@@ -72,40 +73,41 @@ class Comparison:
                 tables[AVERAGE] = np.mean(list(tables.values()), axis=0)
             return tables
 
-        self.figures = {EER: table(EER), MIN_DCF: table(MIN_DCF)}
+        self.figures = {figure: table(figure) for figure in common_figures(runs[0].lists)}
 
     @property
     def headline(self) -> NDArray[np.float64]:
-        """The EER (variants, seeds), averaged over the lists."""
-        return list(self.figures[EER].values())[-1]
+        """The most telling figure (variants, seeds), averaged over the lists."""
+        return list(self.figures[self.headline_figure].values())[-1]
+
+    @property
+    def headline_figure(self) -> Shown:
+        """What the most telling figure is."""
+        return next(iter(self.figures))
 
     def difference(self, number: int, reference: int = 0) -> Estimate:
-        """The EER of a variant less that of the reference, seed by seed."""
+        """The headline figure of a variant less that of the reference, seed by seed."""
         return estimate((self.headline[number] - self.headline[reference]).tolist())
-
-
-def _figure(metrics: Mapping, value: str) -> float:
-    """One figure of a test list."""
-    return metrics["eer"] if value == EER else metrics["min_dcf"]["0.01"]
 
 
 def markdown(comparison: Comparison) -> str:
     """A table with a row per variant; the first is what the others are compared with."""
     columns = [
-        (f"{name}, {value}", table, DECIMALS[value])
-        for value, tables in comparison.figures.items()
+        (f"{name}, {figure.title}", table, figure.decimals)
+        for figure, tables in comparison.figures.items()
         for name, table in tables.items()
     ]
-    reference = comparison.variants[0]
-    header = ["variant", *(title for title, *_ in columns), f"EER less that of {reference}"]
+    reference, shown = comparison.variants[0], comparison.headline_figure
+    what = shown.title.removesuffix(" %")
+    header = ["variant", *(title for title, *_ in columns), f"{what} less that of {reference}"]
     lines = [row(header), row(["---"] * len(header))]
     for number, variant in enumerate(comparison.variants):
         cells = [estimate(table[number].tolist()).text(digits) for _, table, digits in columns]
-        difference = comparison.difference(number).text(DECIMALS[EER]) if number else ""
+        difference = comparison.difference(number).text(shown.decimals) if number else ""
         lines.append(row([variant, *cells, difference]))
     seeds = ", ".join(map(str, comparison.seeds))
     note = f"Mean over the seeds {seeds}, with 95 % intervals over seeds (Student's t); the last "
-    note += "column is paired by seed. They tell of training anew, not of other test speakers."
+    note += "column is paired by seed. They tell of training anew, not of other test data."
     if len(comparison.seeds) == 1:
         note = f"One seed, {seeds}: no intervals."
     return "\n".join([*lines, "", note, ""])
@@ -117,11 +119,12 @@ def row(cells: Sequence[str]) -> str:
 
 
 def write_plot(path: Path, comparison: Comparison) -> None:
-    """Draw the EER of each variant: a dot per seed, and the mean with its interval."""
+    """Draw the headline figure of each variant: a dot per seed, the mean with its interval."""
     height = 1.2 + 0.35 * len(comparison.variants)
     figure = Figure(figsize=(7.0, height), dpi=150, layout="constrained")
-    what = f" ({AVERAGE} over lists)" if AVERAGE in comparison.figures[EER] else ""
-    axes = figure.add_subplot(xlabel=f"{EER}{what}")
+    shown = comparison.headline_figure
+    what = f" ({AVERAGE} over lists)" if AVERAGE in comparison.figures[shown] else ""
+    axes = figure.add_subplot(xlabel=f"{shown.title}{what}")
     for place, values in enumerate(comparison.headline):
         mean, half_width = estimate(values.tolist())
         axes.plot(values, [place] * len(values), "o", color="#56b4e9", markersize=4)

@@ -1,0 +1,94 @@
+"""All four folds: python recipes/CUB200/cross_validate.py EXPERIMENT.yaml -o FOLDER [-- OPTIONS]
+
+Trains an experiment such as recipes/CUB200/hparams/simple_bninception.yaml with each quarter of the
+training classes held out for validation, and tests the four models: each alone (separate: the mean
+of their figures) and all together (concatenated). --loss names a loss of the folder losses beside
+the experiment to put in the place of its own. Options after -- go to train.py:
+
+    python recipes/CUB200/cross_validate.py recipes/CUB200/hparams/simple_bninception.yaml \\
+        --loss triplet -o results/cub200/triplet -- --data_folder=DATA --imagenet_weights=FILE
+
+Stopped at any moment and started again with the same command, it goes on where it was. FOLDER then
+holds metrics.json and each run.
+"""
+
+import json
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from simple_spk.images.retrieval_evaluation import concatenated_metrics, read_scorable
+from simple_spk.whole_file import whole_file
+from tools.compare_losses import loss_file, split_overrides
+from tools.exchange_loss import write_experiment
+from tools.experiment_runs import Overrides, Variant, run_once
+
+FOLDS = 4
+LIST = "test"  # the test list of the experiment that is looked at
+SHOWN = {"precision_at_1": "Precision@1", "r_precision": "R-Precision", "map_at_r": "MAP@R"}
+
+
+def cross_validate(
+    experiment: Path, folder: Path, seed: int, overrides: Overrides, loss: str | None = None
+) -> dict[str, Any]:
+    """Train and test all folds; the figures of each, their mean, and those of all together."""
+    if loss is not None:
+        changed = folder / "experiments" / f"{loss}.yaml"
+        write_experiment(experiment, loss_file(loss, experiment), changed)
+        experiment = changed
+    runs = []
+    for fold in range(FOLDS):
+        name = f"fold{fold}"
+        variant = Variant(name, experiment, [f"--fold={fold}"])
+        runs.append(run_once(variant, seed, folder / name / str(seed), overrides)[LIST])
+        print(f"{name}: {describe(runs[-1])}", flush=True)
+    models = [
+        read_scorable(folder / f"fold{fold}" / str(seed) / f"scores_{LIST}.npz")
+        for fold in range(FOLDS)
+    ]
+    classes = [name.partition("/")[0] for name in models[0].ids]  # as prepare.py names images
+    labels = torch.from_numpy(np.unique(classes, return_inverse=True)[1])
+    return {
+        "folds": runs,
+        "separate": {name: float(np.mean([run[name] for run in runs])) for name in SHOWN},
+        "concatenated": concatenated_metrics(models, labels),
+    }
+
+
+def describe(figures: dict[str, Any]) -> str:
+    """The figures that the paper's table has."""
+    return ", ".join(f"{title} {figures[name]:.2f}" for name, title in SHOWN.items())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train and test; on a user's mistake say what is wrong."""
+    ours, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("experiment", type=Path, metavar="EXPERIMENT.yaml")
+    parser.add_argument("--loss", help="another loss, by its name or file")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+    options = parser.parse_args(ours)
+    try:
+        found = cross_validate(
+            options.experiment, options.output, options.seed, overrides, options.loss
+        )
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"cross_validate.py: error: {error}", file=sys.stderr)
+        return 1
+    with whole_file(options.output / "metrics.json") as partial:
+        partial.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    for kind in ("separate", "concatenated"):
+        print(f"{kind}: {describe(found[kind])}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Prepare CUB-200-2011: python recipes/CUB200/prepare.py CUB_200_2011.tgz DATA
+
+The first argument is the original archive (unpacked into DATA), its folder CUB_200_2011, or any
+folder with one folder of images per class. The first half of the classes, by name, is trained on,
+the second half is for tests. DATA/train.csv and test.csv list their images; the classes of
+train.csv are cut into quarters: DATA/fold0_valid.csv has the first, fold0_train.csv all others, and
+so on.
+"""
+
+import argparse
+import logging
+import shutil
+import sys
+import tarfile
+from pathlib import Path
+from typing import NamedTuple
+
+from simple_spk.cli import exit_code
+from simple_spk.images.image_files import SUFFIXES
+from simple_spk.images.image_table import write_image_table
+
+logger = logging.getLogger(__name__)
+
+FOLDS = 4
+NAME_IN_ARCHIVE = "CUB_200_2011"
+
+
+class ListedImage(NamedTuple):
+    """An image of the source."""
+
+    path: Path
+    name: str  # CLASS/FILE
+    class_name: str
+
+
+def prepare_cub(source: str | Path, data_folder: str | Path) -> dict[str, int]:
+    """Write the tables; how many images each has."""
+    source, data_folder = Path(source).resolve(), Path(data_folder).resolve()
+    if source.is_file():
+        source = unpack(source, data_folder)
+    images = listed_images(source)
+    classes = sorted({image.class_name for image in images})
+    train_classes, test_classes = classes[: len(classes) // 2], classes[len(classes) // 2 :]
+    if len(train_classes) < 2 * FOLDS:
+        raise ValueError(
+            f"{source} has {len(classes)} classes: {FOLDS} folds of at least two classes each, and "
+            f"as many for tests, need {4 * FOLDS}"
+        )
+    tables = {"train": train_classes, "test": test_classes}
+    for fold in range(FOLDS):
+        edges = [len(train_classes) * number // FOLDS for number in (fold, fold + 1)]
+        held_out = train_classes[edges[0] : edges[1]]
+        tables[f"fold{fold}_train"] = [name for name in train_classes if name not in held_out]
+        tables[f"fold{fold}_valid"] = held_out
+    counts = {}
+    for name, wanted in tables.items():
+        chosen = [image for image in images if image.class_name in set(wanted)]
+        write_image_table(
+            data_folder / f"{name}.csv",
+            [image.name for image in chosen],
+            [_as_seen_from(data_folder, image.path) for image in chosen],
+            [image.class_name for image in chosen],
+        )
+        counts[name] = len(chosen)
+    return counts
+
+
+def unpack(archive: Path, data_folder: Path) -> Path:
+    """The folder that an archive holds, unpacked below another one, wholly or not at all."""
+    target = data_folder / NAME_IN_ARCHIVE
+    if target.is_dir():
+        logger.info("%s is there already, and is taken as it is", target)
+        return target
+    partial = data_folder / f"{NAME_IN_ARCHIVE}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        with tarfile.open(archive) as file:
+            file.extractall(partial, filter="data")  # nothing beside the folder, no devices
+    except (tarfile.TarError, EOFError, OSError) as error:
+        shutil.rmtree(partial)
+        raise ValueError(f"{archive} cannot be unpacked ({error}): fetch it again") from error
+    if not (partial / NAME_IN_ARCHIVE).is_dir():
+        shutil.rmtree(partial)
+        raise ValueError(f"{archive} holds no folder {NAME_IN_ARCHIVE}: is it another archive?")
+    (partial / NAME_IN_ARCHIVE).rename(target)
+    shutil.rmtree(partial)
+    return target
+
+
+def listed_images(source: Path) -> list[ListedImage]:
+    """The images of a copy of CUB-200-2011, which must be complete, or of a folder of classes."""
+    if not source.is_dir():
+        raise FileNotFoundError(f"no folder or archive at {source}: correct the path")
+    folder, listed = source / "images", source / "images.txt"
+    if not listed.is_file():
+        folder = folder if folder.is_dir() else source
+        paths = sorted(path for path in folder.glob("*/*") if path.suffix.lower() in SUFFIXES)
+        if not paths:
+            raise ValueError(f"{folder} has no images in folders of classes: correct the path")
+        names = [f"{path.parent.name}/{path.name}" for path in paths]
+    else:
+        lines = listed.read_text(encoding="utf-8").split("\n")
+        names = [line.partition(" ")[2].strip() for line in lines if line.strip()]
+        paths = [folder / name for name in names]
+        missing = [name for name, path in zip(names, paths, strict=True) if not path.is_file()]
+        if missing:
+            raise ValueError(
+                f"{len(missing)} of the {len(names)} images that {listed} names are not in "
+                f"{folder} (first: {missing[0]}): unpack the archive again"
+            )
+    return [
+        ListedImage(path, name, name.partition("/")[0])
+        for path, name in sorted(zip(paths, names, strict=True), key=lambda pair: pair[1])
+    ]
+
+
+def _as_seen_from(folder: Path, path: Path) -> str:
+    """A path relative to a folder if it lies in it, so that the folder can be moved."""
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def main() -> int:
+    """Prepare; on a user's mistake say what is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("source", type=Path, help="archive or folder")
+    parser.add_argument("data_folder", type=Path, metavar="DATA")
+    options = parser.parse_args()
+
+    def run() -> None:
+        for name, count in prepare_cub(options.source, options.data_folder).items():
+            print(f"{options.data_folder / name}.csv: {count} images")
+
+    return exit_code("prepare.py", run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Some images and their nearest neighbours as one HTML page, right and wrong ones marked."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from simple_spk.commands.outputs import check_outputs, write_text
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of gallery."""
+    parser.add_argument(
+        "rankings", type=Path, help="what a test of retrieval wrote: RUN/scores_X.txt"
+    )
+    parser.add_argument("table", type=Path, help="the CSV file of the tested images")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="HTML")
+    parser.add_argument("--queries", type=int, default=20, help="how many images look for others")
+    parser.add_argument("--neighbours", type=int, default=8, help="how many of each are shown")
+    parser.add_argument("--seed", type=int, default=0, help="of the random choice of queries")
+    parser.add_argument("--title", default="Nearest images")
+
+
+def run(options: Namespace) -> None:
+    """Choose, draw and write."""
+    # The images' libraries are an extra: only who asks for a gallery needs them.
+    from simple_spk.images.gallery import gallery_page
+    from simple_spk.images.image_table import read_image_table
+    from simple_spk.images.rankings import read_rankings
+
+    check_outputs([options.output], [options.rankings, options.table])
+    page = gallery_page(
+        read_rankings(options.rankings),
+        read_image_table(options.table),
+        options.queries,
+        options.neighbours,
+        options.seed,
+        options.title,
+    )
+    write_text(options.output, page)
+    print(f"{options.output}: {options.queries} images and their neighbours")

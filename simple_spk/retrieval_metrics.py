@@ -1,0 +1,214 @@
+"""Are nearest neighbours of one's own class? Precision@1, R-Precision, MAP@R, Recall@K, NMI.
+
+Every item is a query once, and all others are what it may find. Neighbours are ranked by the
+model's own similarity. Where scores are equal, a figure is its mean over all orders of the equals:
+neither the order of the rows nor a library's sorting has any influence, and a model that gives
+everything the same score gets what guessing gets. Items whose class has no other are no queries,
+but can be found. No matrix of all pairs is ever in memory.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+BLOCK_NUMBERS = 24_000_000  # scores in memory at a time: about 100 MB, and as much again to rank
+CLUSTERING_STEPS = 20  # as in the benchmarks of metric learning
+CHUNKS_PER_RANK = 4  # below so many, looking at chunks first does not pay
+
+
+class Neighbours(NamedTuple):
+    """The k best of some queries, best first; what is tied with the last place may go beyond it."""
+
+    queries: Tensor  # (m,) rows
+    rows: Tensor  # (m, k)
+    scores: Tensor  # (m, k)
+    tied_last: Tensor  # (m,) how many of all items have the score of the last place
+    tied_last_right: Tensor  # (m,) how many of those are of the query's class
+
+
+def retrieval_metrics(
+    queries: Tensor, keys: Tensor, labels: Tensor, recall_at: Sequence[int] = (1, 2, 4, 8)
+) -> dict[str, Any]:
+    """All figures but NMI, in percent, as plain data.
+
+    queries, keys (n, lifted_dim): what a ``Similarity`` lifts the embeddings to, so that the score
+    of query i and item j is their inner product. labels (n,): the class of each.
+    """
+    others = class_sizes(labels) - 1
+    if not (others > 0).any():
+        raise ValueError("no class has two items: there is nothing to be found")
+    if not (torch.isfinite(queries).all() and torch.isfinite(keys).all()):
+        raise ValueError("embeddings hold values that are no numbers: training went wrong")
+    if any(k < 1 for k in recall_at):
+        raise ValueError(f"recall_at are numbers of neighbours, 1 or more, not {recall_at}")
+    most = min(max(int(others.max()), *recall_at), len(labels) - 1)
+    sums = torch.zeros(3 + len(recall_at), dtype=torch.float64)
+    count = 0
+    for found in neighbours(queries, keys, labels, most, others > 0):
+        relevant = others[found.queries]
+        ties = _Ties(found, labels)
+        # How likely each place holds a right one, and the mean of precision there if it does.
+        in_range = ties.places < relevant[:, None]
+        chance = ties.right / ties.size
+        precision = ties.expected_precision()
+        recall = [ties.chance_of_any(min(k, most)) for k in recall_at]
+        sums += torch.stack(
+            [
+                chance[:, 0].sum(),
+                ((chance * in_range).sum(1) / relevant).sum(),
+                ((chance * precision * in_range).sum(1) / relevant).sum(),
+                *(one.sum() for one in recall),
+            ]
+        ).double()
+        count += len(found.queries)
+    first, r_precision, map_at_r, *recalls = (100.0 * sums / count).tolist()
+    return {
+        "precision_at_1": first,
+        "r_precision": r_precision,
+        "map_at_r": map_at_r,
+        "recall": {str(k): value for k, value in zip(recall_at, recalls, strict=True)},
+        "queries": count,
+    }
+
+
+def neighbours(
+    queries: Tensor, keys: Tensor, labels: Tensor, k: int, wanted: Tensor | None = None
+) -> Iterator[Neighbours]:
+    """The k nearest other items of all queries, or of those ``wanted`` (n,), block by block."""
+    rows = torch.arange(len(labels)) if wanted is None else wanted.nonzero()[:, 0]
+    block = max(1, BLOCK_NUMBERS // (len(labels) + 16 * k))
+    for part in rows.split(block):
+        scores = queries[part] @ keys.T
+        scores[torch.arange(len(part)), part] = -torch.inf  # nobody finds himself
+        values, found = _largest(scores, k)
+        tied = (scores == values[:, -1:]).sum(1)
+        tied_right = (labels[found[:, -1]] == labels[part]).long()
+        for number in (tied > 1).nonzero()[:, 0].tolist():
+            equal = (scores[number] == values[number, -1]).nonzero()[:, 0]
+            tied_right[number] = (labels[equal] == labels[part[number]]).sum()
+        yield Neighbours(part, found, values, tied, tied_right)
+
+
+def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest (m, k) of scores (m, n), falling, and their columns.
+
+    The k largest lie in the k chunks of columns with the largest maxima: where k is small, looking
+    at the maxima first spares nearly all of the work.
+    """
+    depth = int((scores.shape[1] / (CHUNKS_PER_RANK * k)) ** 0.5)
+    if depth < 2:
+        return torch.topk(scores, k, dim=1)
+    # Chunk j has the columns j, j + chunks, j + 2 chunks, ...: maxima are quick to find this way.
+    padded = functional.pad(scores, (0, -scores.shape[1] % depth), value=-torch.inf)
+    chunks = padded.unflatten(1, (depth, -1))
+    best = torch.topk(chunks.amax(1), k, dim=1, sorted=False).indices
+    candidates = chunks.gather(2, best[:, None].expand(-1, depth, -1)).flatten(1)
+    values, places = torch.topk(candidates, k, dim=1)
+    return values, places // k * chunks.shape[2] + best.gather(1, places % k)
+
+
+class _Ties:
+    """The groups of equal scores among neighbours: for each place (m, k), of its group
+
+    size: how many items it has, also beyond the last place.
+    right: how many of these are of the query's class.
+    start: the place at which it begins.
+    before: how many right ones are before it.
+    """
+
+    def __init__(self, found: Neighbours, labels: Tensor) -> None:
+        matches = (labels[found.rows] == labels[found.queries][:, None]).double()
+        number = len(matches), matches.shape[1]
+        self.places = torch.arange(number[1]).expand(number)
+        begins = torch.ones(number, dtype=torch.bool)
+        begins[:, 1:] = found.scores[:, 1:] != found.scores[:, :-1]
+        group = begins.cumsum(1) - 1
+        sizes = torch.zeros(number, dtype=torch.float64).scatter_add_(
+            1, group, torch.ones(number, dtype=torch.float64)
+        )
+        right = torch.zeros(number, dtype=torch.float64).scatter_add_(1, group, matches)
+        last = group[:, -1:]
+        before = right.cumsum(1) - right
+        sizes.scatter_(1, last, found.tied_last[:, None].double())
+        right.scatter_(1, last, found.tied_last_right[:, None].double())
+        self.size, self.right = sizes.gather(1, group), right.gather(1, group)
+        self.before = before.gather(1, group)
+        self.start = torch.where(begins, self.places, 0).cummax(1).values
+
+    def expected_precision(self) -> Tensor:
+        """The mean share of right ones among all up to a place (m, k), if it holds a right one."""
+        inside = (self.places - self.start) * (self.right - 1.0) / (self.size - 1.0).clamp(min=1.0)
+        return (self.before + 1.0 + inside) / (self.places + 1.0)
+
+    def chance_of_any(self, k: int) -> Tensor:
+        """How likely a right one is among the first k (m,)."""
+        size, right, before, start = (
+            x[:, k - 1].double() for x in (self.size, self.right, self.before, self.start)
+        )
+        drawn = k - start  # of the last group, without replacement
+        wrong = size - right
+        log_none = (
+            torch.lgamma(wrong + 1.0)
+            - torch.lgamma((wrong - drawn).clamp(min=0.0) + 1.0)
+            - torch.lgamma(size + 1.0)
+            + torch.lgamma(size - drawn + 1.0)
+        )
+        none = torch.where(wrong >= drawn, log_none.exp(), 0.0)
+        none = torch.where(right == 0, 1.0, none)
+        return torch.where(before > 0, 1.0, 1.0 - none)
+
+
+def class_sizes(labels: Tensor) -> Tensor:
+    """How many items (n,) are of the class of each."""
+    _, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    return counts[inverse]
+
+
+def clustering_nmi(embeddings: Tensor, labels: Tensor, seed: int = 0) -> float:
+    """Normalised mutual information, in percent, of classes and as many clusters (k-means).
+
+    Clusters are of directions, as in the benchmarks: embeddings (n, dim) of unit length.
+    """
+    clusters = k_means(functional.normalize(embeddings, dim=1), len(labels.unique()), seed)
+    return 100.0 * normalised_mutual_information(labels.numpy(), clusters.numpy())
+
+
+def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
+    """The cluster (n,) of each point (n, dim), by Lloyd's method from random points."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = points[torch.randperm(len(points), generator=generator)[:clusters]].clone()
+    block = max(1, BLOCK_NUMBERS // clusters)
+    nearest = torch.zeros(len(points), dtype=torch.long)
+    for _ in range(CLUSTERING_STEPS):
+        # |x - c|^2 without |x|^2, which is the same for all centres
+        half_squares = centres.square().sum(1) / 2.0
+        best = [(part @ centres.T - half_squares).max(dim=1) for part in points.split(block)]
+        nearest = torch.cat([one.indices for one in best])
+        distances = points.square().sum(1) / 2.0 - torch.cat([one.values for one in best])
+        counts = torch.bincount(nearest, minlength=clusters)
+        centres = torch.zeros_like(centres).index_add_(0, nearest, points)
+        centres /= counts.clamp(min=1)[:, None]
+        empty = (counts == 0).nonzero()[:, 0]
+        centres[empty] = points[distances.topk(len(empty)).indices]  # where they are missed most
+    return nearest
+
+
+def normalised_mutual_information(one: NDArray[np.integer], other: NDArray[np.integer]) -> float:
+    """Mutual information of two labellings (n,) by the mean of their entropies; 0 to 1."""
+    _, first = np.unique(one, return_inverse=True)
+    _, second = np.unique(other, return_inverse=True)
+    joint = np.unique(first * (second.max() + 1) + second, return_counts=True)[1]
+    entropies = [_entropy(np.bincount(labels)) for labels in (first, second)]
+    mean = sum(entropies) / 2.0
+    return 1.0 if mean == 0.0 else float(max(0.0, sum(entropies) - _entropy(joint)) / mean)
+
+
+def _entropy(counts: NDArray[np.integer]) -> float:
+    """The entropy of a labelling with these counts."""
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
