@@ -1,4 +1,4 @@
-"""Figures of retrieval of 60,000 embeddings of 128 numbers, beside all their products alone."""
+"""Figures of retrieval of 60,000 embeddings of 128 numbers, beside the product of all pairs."""
 
 import argparse
 from collections.abc import Callable
