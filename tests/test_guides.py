@@ -118,7 +118,7 @@ def follow(text: str, clone: Path, folder: Path) -> None:
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=900,
+        timeout=3600,  # minutes on an idle machine; others are busy
     )
     assert finished.returncode == 0, finished.stderr[-4000:]
     for number, block in enumerate(blocks):
