@@ -1,4 +1,7 @@
-"""The command simple-spk: everything that is not training."""
+"""The command simple-spk: whose voice is it, and how well can that be told?
+
+Training is python train.py. Every command explains itself: simple-spk COMMAND --help.
+"""
 
 import argparse
 import importlib
@@ -19,18 +22,28 @@ COMMANDS = {
     "score": "scores and error rates of trial lists, from embeddings",
     "metrics": "error rates of scores that any toolkit wrote, with intervals",
     "compare": "is one system better than another? difference, interval, p-value",
+    "calibrate": "learn to turn scores into log likelihood ratios",
     "export": "a trained model as a folder: ours, ONNX, SpeechBrain's; or from WeSpeaker",
     "gallery": "images and their nearest neighbours as one page, right and wrong ones marked",
-    "calibrate": "learn to turn scores into log likelihood ratios",
 }
+
+
+class Paragraphs(argparse.HelpFormatter):
+    """Help whose description keeps its paragraphs, each as wide as the terminal."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip().split("\n\n")
+        return "\n\n".join(super(Paragraphs, self)._fill_text(p, width, indent) for p in paragraphs)
 
 
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The command line, with the options of the command that the arguments name."""
-    main_parser = argparse.ArgumentParser(prog="simple-spk", description=__doc__)
+    main_parser = argparse.ArgumentParser(
+        prog="simple-spk", description=__doc__, formatter_class=Paragraphs
+    )
     commands = main_parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, purpose in COMMANDS.items():
-        command = commands.add_parser(name, help=purpose)
+        command = commands.add_parser(name, help=purpose, formatter_class=Paragraphs)
         if name in arguments[:1]:
             module = importlib.import_module(f"simple_spk.commands.{name}")
             command.description = module.__doc__

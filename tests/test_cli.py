@@ -1,5 +1,6 @@
 """Laws of the command simple-spk: commands agree with each other, and mistakes are named."""
 
+import argparse
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ import soundfile
 
 from simple_spk import __version__
 from simple_spk.calibration import Calibration
-from simple_spk.cli import main
+from simple_spk.cli import COMMANDS, main, parser
 from simple_spk.clustering import cluster_figures
 from simple_spk.embeddings_file import read_embeddings, write_embeddings
 from simple_spk.extractor import Extractor
@@ -809,6 +810,22 @@ def test_help(command: tuple[str, ...], capsys: Capture) -> None:
         run(*command, "--help")
     assert exit_info.value.code == 0
     assert " ".join(["usage: simple-spk", *command]) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_argument_is_explained(command: str) -> None:
+    parsers = [subcommands(parser([command]))[command]]
+    parsers += subcommands(parsers[0]).values()
+    for one in parsers:
+        for action in one._actions:
+            kind = isinstance(action, argparse._SubParsersAction)
+            assert kind or action.help, f"{one.prog} does not say what {action.dest} is"
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of a parser's commands, by their names."""
+    found = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    return dict(found[0].choices) if found else {}
 
 
 @pytest.mark.parametrize("arguments", [(), ("fly",), ("embed",), ("evaluate", "--model", "m")])

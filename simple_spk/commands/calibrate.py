@@ -24,7 +24,9 @@ from simple_spk.trials import Trials, read_trials
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of calibrate."""
-    parser.add_argument("scores", type=Path, help="score file, of a list that is not to be tested")
+    parser.add_argument(
+        "scores", type=Path, metavar="SCORES", help="score file, of a list that is not to be tested"
+    )
     parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the .json to write")
     parser.add_argument(
@@ -41,7 +43,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--enrolments", type=Path, metavar="FILE", help="lines of 'model recording recording ...'"
     )
     quality.add_argument(
-        "--template", choices=("mean", "normalized"), default="mean", help="as for scoring"
+        "--template",
+        choices=("mean", "normalized"),
+        default="mean",
+        help="how those become one embedding, as for scoring (default mean)",
     )
 
 

@@ -20,7 +20,9 @@ from simple_spk.trials import read_trials, speakers_by_name, speakers_of_recordi
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of compare."""
     parser.add_argument("a", type=Path, metavar="A", help="score file of a system")
-    parser.add_argument("b", type=Path, metavar="B", help="score file of another, in any order")
+    parser.add_argument(
+        "b", type=Path, metavar="B", help="score file of another, its trials in any order"
+    )
     parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
     add_measures(parser)
     add_json(parser)

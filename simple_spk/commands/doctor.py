@@ -40,7 +40,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="what should be there: 'utterance [seconds]' per line, may be .gz",
     )
     data.add_argument(
-        "--trials", type=Path, nargs="+", default=[], metavar="LIST", help="can these be scored?"
+        "--trials",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="LIST",
+        help="trial lists: can they be scored?",
     )
     how = data.add_mutually_exclusive_group()
     how.add_argument("--names-only", action="store_true", help="do not open the audio files")
@@ -50,30 +55,44 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=float,
         default=Inspection.shortest_seconds,
         metavar="SECONDS",
-        help="less is too short to train on (default 1)",
+        help="recordings that are shorter are too short to train on (default 1)",
     )
     data.add_argument(
         "--processes",
         type=int,
         default=min(16, usable_cores()),
-        help="that inspect audio (default: as many as cores, at most 16)",
+        metavar="N",
+        help="processes that inspect audio (default: as many as cores, at most 16)",
     )
-    training = parser.add_argument_group("training")
+    training = parser.add_argument_group("training (sizes: those of the experiment, unless given)")
     training.add_argument(
         "--training", action="store_true", help="measure what training needs, by a few steps"
     )
-    training.add_argument("--hparams", type=Path, metavar="YAML", help="of this experiment")
-    training.add_argument("--batch", type=int, help="crops in a batch")
     training.add_argument(
-        "--crop-seconds", type=float, nargs=2, metavar=("SHORTEST", "LONGEST"), help="of a crop"
+        "--hparams", type=Path, metavar="YAML", help="the experiment (default: the paper's setting)"
     )
-    training.add_argument("--queue", type=int, help="keys in the queue")
-    training.add_argument("--width", type=int, help="of the ResNet")
-    training.add_argument("--embedding-dim", type=int, help="size of an embedding")
-    training.add_argument("--workers", type=int, help="processes that read crops")
+    training.add_argument("--batch", type=int, metavar="N", help="crops in a batch")
+    training.add_argument(
+        "--crop-seconds",
+        type=float,
+        nargs=2,
+        metavar=("SHORTEST", "LONGEST"),
+        help="limits of a crop's length",
+    )
+    training.add_argument("--queue", type=int, metavar="N", help="keys in the queue")
+    training.add_argument(
+        "--width", type=int, metavar="N", help="channels of the ResNet's first layer"
+    )
+    training.add_argument("--embedding-dim", type=int, metavar="N", help="numbers in an embedding")
+    training.add_argument("--workers", type=int, metavar="N", help="processes that read crops")
     training.add_argument("--device", default=None, help="cpu, cuda, ... (default: a GPU, if any)")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--list", type=Path, metavar="FILE", help="write 'kind<tab>name' of all")
+    parser.add_argument("--json", action="store_true", help="answer as JSON")
+    parser.add_argument(
+        "--list",
+        type=Path,
+        metavar="FILE",
+        help="write the names of all faulty files, as 'kind<tab>name'",
+    )
 
 
 def run(options: Namespace) -> int:

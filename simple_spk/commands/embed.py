@@ -1,14 +1,15 @@
 """Embeddings of audio files, of folders of them, or of lists, as one file.
 
 An interrupted run goes on where it was: what is done lies in OUTPUT.parts until all is. Recordings
-that cannot be used are named; the others are written, and the exit code is 1. To share the work
-among processes, or with --device cuda among GPUs:
+that cannot be used are named; the others are written, and the exit code is 1.
+
+To share the work among processes, or with --device cuda among GPUs:
 torchrun --nproc_per_node=N --no-python simple-spk embed ...
 """
 
 import sys
 import time
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,6 @@ SECONDS_BETWEEN_PARTS = 30.0
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of embed."""
-    parser.formatter_class = RawDescriptionHelpFormatter
     parser.add_argument(
         "audio",
         type=Path,
@@ -49,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--output",
         type=Path,
         required=True,
-        help="to write: .npz, .safetensors, or .ark (with an .scp)",
+        help="file to write: .npz, .safetensors, or .ark (with an .scp)",
     )
     add_model(parser)
     add_workers(parser)

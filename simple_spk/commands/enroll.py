@@ -11,10 +11,18 @@ from simple_spk.extractor import Extractor
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of enroll."""
-    parser.add_argument("voices", type=Path, metavar="VOICES", help="the file, made if need be")
+    parser.add_argument(
+        "voices", type=Path, metavar="VOICES", help="the file of voices, made if need be"
+    )
     parser.add_argument("name", metavar="NAME", help="whose voice it is")
-    parser.add_argument("recordings", type=Path, nargs="*", metavar="RECORDING")
-    parser.add_argument("--remove", action="store_true", help="forget NAME; no recordings then")
+    parser.add_argument(
+        "recordings",
+        type=Path,
+        nargs="*",
+        metavar="RECORDING",
+        help="recordings of that voice alone",
+    )
+    parser.add_argument("--remove", action="store_true", help="forget NAME (give no recordings)")
     add_model(parser)
 
 

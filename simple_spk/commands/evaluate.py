@@ -1,10 +1,12 @@
 """Error rates of a model on trial lists, straight from the audio files.
 
-Scores are plain similarities, unless a calibration is asked for. To share the work among processes,
-or with --device cuda among GPUs: torchrun --nproc_per_node=N --no-python simple-spk evaluate ...
+Scores are plain similarities, unless a calibration is asked for.
+
+To share the work among processes, or with --device cuda among GPUs:
+torchrun --nproc_per_node=N --no-python simple-spk evaluate ...
 """
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,13 +42,16 @@ RECORDINGS_BETWEEN_SAVES = 8192
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of evaluate."""
-    parser.formatter_class = RawDescriptionHelpFormatter
     add_model(parser)
     add_workers(parser)
     add_trials(parser)
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--audio-folder", type=Path, help="the list names paths below this folder")
-    where.add_argument("--manifest", type=Path, help="the list names IDs of this manifest")
+    where.add_argument(
+        "--audio-folder", type=Path, metavar="DIR", help="the lists name paths below this folder"
+    )
+    where.add_argument(
+        "--manifest", type=Path, metavar="CSV", help="the lists name IDs of this manifest"
+    )
     parser.add_argument(
         "--save-embeddings",
         type=Path,

@@ -22,10 +22,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "source",
         nargs="?",
+        metavar="SOURCE",
         help="a training run (its model/, or if it has not ended its newest checkpoint), a "
         "checkpoint (RUN/checkpoints/CKPT...), a model folder, or a model's name on the Hub",
     )
-    parser.add_argument("target", type=Path, nargs="?", help="the folder to make")
+    parser.add_argument("target", type=Path, nargs="?", metavar="TARGET", help="the folder to make")
     parser.add_argument(
         "--format",
         choices=("folder", "onnx", "speechbrain"),
@@ -47,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="with --from wespeaker: of the speech that it was trained on (default %(default)s)",
     )
     parser.add_argument(
-        "--calibration", type=Path, metavar="JSON", help="from simple-spk calibrate"
+        "--calibration", type=Path, metavar="JSON", help="put this in, from simple-spk calibrate"
     )
     parser.add_argument("--training-data", metavar="TEXT", help="what the model was trained on")
     parser.add_argument(

@@ -17,8 +17,12 @@ from simple_spk.verdicts import Candidate, Identification
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of identify."""
-    parser.add_argument("voices", type=Path, metavar="VOICES", help="from simple-spk enroll")
-    parser.add_argument("recordings", type=Path, nargs="+", metavar="RECORDING")
+    parser.add_argument(
+        "voices", type=Path, metavar="VOICES", help="the file of voices, from simple-spk enroll"
+    )
+    parser.add_argument(
+        "recordings", type=Path, nargs="+", metavar="RECORDING", help="recordings in question"
+    )
     parser.add_argument(
         "--top", type=int, default=3, metavar="N", help="candidates to show (default 3)"
     )

@@ -19,6 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "scores",
         type=Path,
         nargs="+",
+        metavar="SCORES",
         help="score files: 'enrol test score target|nontarget', 'enrol test 0|1 score', '0|1 enrol "
         "test score'; with --trials also 'enrol test score', 'score enrol test', or 'score'",
     )

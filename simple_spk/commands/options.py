@@ -88,20 +88,24 @@ def add_scoring(parser: ArgumentParser) -> None:
         help="manifest or 'recording speaker' lines: one mean embedding per speaker is the cohort",
     )
     cohort.add_argument(
-        "--top-n", type=int, default=300, help="nearest cohort members (default 300; 0: all)"
+        "--top-n",
+        type=int,
+        default=300,
+        metavar="N",
+        help="nearest cohort members (default 300; 0: all)",
     )
     calibration = parser.add_mutually_exclusive_group()
     calibration.add_argument(
         "--calibration",
         type=Path,
         metavar="JSON",
-        help="from simple-spk calibrate: scores to LLRs (default: scores are plain similarities, "
-        "also of a model with a calibration of its own)",
+        help="from simple-spk calibrate: scores become log likelihood ratios (default: they are "
+        "plain similarities, also of a model with a calibration of its own)",
     )
     calibration.add_argument(
         "--own-calibration",
         action="store_true",
-        help="scores to LLRs by the calibration in the model folder, as verify and identify do",
+        help="the same by the calibration in the model folder, as verify and identify do",
     )
     parser.add_argument(
         "-o", "--output", type=Path, help="score file to write; with several lists, a folder"
@@ -125,7 +129,8 @@ def add_figures(parser: ArgumentParser, always_intervals: bool) -> None:
         "--metadata",
         type=Path,
         metavar="CSV",
-        help="break the report and the JSON down, as by vox1_meta.csv",
+        help="table about speakers or recordings, such as vox1_meta.csv: break the report and the "
+        "JSON down by its columns",
     )
     when = "" if always_intervals else " with --json or --report, else 0"
     replicates = REPLICATES if always_intervals else None
@@ -144,7 +149,9 @@ def add_measures(
         metavar="N",
         help=f"draws of speakers for 95 %% intervals (default {REPLICATES}{when})",
     )
-    group.add_argument("--seed", type=int, default=0, help="of those draws (default 0)")
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of those draws (default 0)"
+    )
     group.add_argument(
         "--speakers",
         type=Path,
@@ -159,8 +166,11 @@ def add_measures(
         metavar="P",
         help="target priors of the detection costs (default 0.01 0.05)",
     )
-    group.add_argument("--miss-cost", type=float, default=1.0, metavar="C", help="default 1")
-    group.add_argument("--false-alarm-cost", type=float, default=1.0, metavar="C", help="default 1")
+    for error in ("miss", "false-alarm"):
+        what = error.replace("-", " ")
+        group.add_argument(
+            f"--{error}-cost", type=float, default=1.0, metavar="C", help=f"of a {what} (default 1)"
+        )
 
 
 def add_decision(parser: ArgumentParser) -> None:
@@ -169,8 +179,8 @@ def add_decision(parser: ArgumentParser) -> None:
         "--far",
         type=float,
         metavar="RATE",
-        help="accept so rarely that strangers pass at this rate (1e-3), instead of from a "
-        "probability of 0.5 on",
+        help="accept so rarely that strangers pass at this rate, such as 1e-3 (default: accept "
+        "from a probability of 0.5 on)",
     )
     parser.add_argument(
         "--prior",

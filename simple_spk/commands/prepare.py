@@ -1,4 +1,4 @@
-"""Prepare VoxCeleb for training: convert its audio, write manifests and lists of trials.
+"""Prepare VoxCeleb for training: convert its audio, write manifests and trial lists.
 
 All corpora may have one TARGET, which is then the data folder of hparams/simple_resnet34.yaml, or,
 with musan and rooms, of hparams/simple_resnet34_modern.yaml.
@@ -36,6 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--workers",
         type=int,
         default=usable_cores(),
+        metavar="N",
         help="processes that convert (default: all cores)",
     )
     second.add_argument(
@@ -58,7 +59,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="trial lists to check and copy, the first as TARGET/test_trials.txt",
     )
     first.add_argument(
-        "--workers", type=int, default=8, help="headers that are read at a time (default 8)"
+        "--workers",
+        type=int,
+        default=8,
+        metavar="N",
+        help="headers that are read at a time (default 8)",
     )
     first.set_defaults(prepare=_voxceleb1)
     sounds = {
@@ -66,9 +71,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         "rooms": ("rooms to train with: RIRS_NOISES, as it is", "holds simulated_rirs"),
     }
     for name, (purpose, holds) in sounds.items():
-        sound = corpora.add_parser(name, help=purpose, description=f"Write TARGET/{name}.csv.")
+        description = f"Write TARGET/{name}.csv; the files stay where they are."
+        sound = corpora.add_parser(name, help=purpose, description=description)
         _add_folders(sound, holds)
-        sound.add_argument("--workers", type=int, default=8, help="files at a time (default 8)")
+        sound.add_argument(
+            "--workers",
+            type=int,
+            default=8,
+            metavar="N",
+            help="files that are read at a time (default 8)",
+        )
         sound.set_defaults(prepare=_sounds)
 
 

@@ -29,6 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--embeddings",
         type=Path,
         required=True,
+        metavar="FILE",
         help="from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark or .scp",
     )
     parser.add_argument("--model", help="score as this model does: a folder, or a name on the Hub")
@@ -38,7 +39,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="without --model: which score (default generalized)",
     )
     parser.add_argument(
-        "--angular-bias", type=float, help=f"b_theta of generalized (default {ANGULAR_BIAS})"
+        "--angular-bias",
+        type=float,
+        metavar="COSINE",
+        help=f"b_theta of generalized (default {ANGULAR_BIAS})",
     )
     parser.add_argument(
         "--manifest", type=Path, metavar="CSV", help="durations, if the calibration looks at them"

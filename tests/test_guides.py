@@ -1,0 +1,178 @@
+"""Every guide in docs/ runs as it is written: its blocks in order, in a copy of the project.
+
+Blocks of bash and python are run literally, in one shell from the project's root, unless a mark
+before them says otherwise: ``<!-- not run: REASON -->``, or ``<!-- file: NAME -->`` for a file that
+the reader writes. A block of text shows what the block before it prints: each of its lines must
+have the form of a printed line, where numbers may differ and ... stands for anything.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GUIDES = sorted(path for path in ROOT.glob("docs/*.md") if path.name != "README.md")
+PAGES = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md"]
+
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>not run|file): (?P<note>.+?) -->\n)?"
+    r"^```(?P<language>\S*)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a guide, with the mark before it, if any."""
+
+    language: str
+    text: str
+    mark: str | None
+    note: str | None
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The blocks of a guide; raises if one is neither run, shown, written nor excused."""
+    found = [Block(m["language"], m["text"], m["mark"], m["note"]) for m in BLOCK.finditer(text)]
+    fences = re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)
+    assert len(fences) == 2 * len(found), "a fence is indented, or its mark is misspelt"
+    assert text.count("<!--") == sum(block.mark is not None for block in found), "a stray mark"
+    for before, block in zip([None, *found], found, strict=False):
+        if block.mark is None:
+            assert block.language in ("bash", "python", "text"), f"who runs {block.text!r}?"
+        if block.mark is None and block.language == "text":
+            is_run = before and before.mark is None and before.language != "text"
+            assert is_run, f"what prints {block.text!r}?"
+    return found
+
+
+def script_of(blocks: list[Block], folder: Path) -> str:
+    """A shell script that runs the blocks, the output of block N into folder/N.txt."""
+    folder.mkdir()
+    lines = []
+    for number, block in enumerate(blocks):
+        if block.mark == "not run" or block.language == "text":
+            continue
+        lines.append(f"exec > '{folder}/{number}.txt'; echo 'block {number}' >&2")
+        if block.mark == "file":
+            (folder / f"{number}.file").write_text(block.text)
+            lines.append(f"cp '{folder}/{number}.file' '{block.note}'")
+        elif block.language == "python":
+            (folder / f"{number}.py").write_text(block.text)
+            lines.append(f"python - < '{folder}/{number}.py'")
+        else:
+            lines.append(block.text)
+    return "\n".join(lines)
+
+
+def form_of(line: str) -> re.Pattern[str]:
+    """What a printed line must look like to be the shown one with other numbers."""
+    parts = re.split(rf"({NUMBER}|\.\.\.|\s+)", line.strip())
+    forms = {"...": ".*"}
+    pattern = ""
+    for part in parts:
+        if re.fullmatch(NUMBER, part):
+            pattern += NUMBER
+        elif part.isspace():
+            pattern += r"\s+"
+        else:
+            pattern += forms.get(part, re.escape(part))
+    return re.compile(pattern)
+
+
+def check_shown(shown: str, printed: str) -> None:
+    """Raise unless the shown lines have the form of printed lines, in their order."""
+    rest = iter(printed.splitlines())
+    for line in filter(str.strip, shown.splitlines()):
+        form = form_of(line)
+        found = any(form.fullmatch(candidate.strip()) for candidate in rest)
+        assert found, f"the guide shows {line!r}, but printed was:\n{printed}"
+
+
+def follow(text: str, clone: Path, folder: Path) -> None:
+    """Do what a guide says, in a copy of the project; raises if anything fails or is not shown."""
+    blocks = blocks_of(text)
+    script = script_of(blocks, folder)
+    with socket.socket() as probe:  # so that suites beside each other do not meet
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),  # what is tested need not be installed
+        "OMP_NUM_THREADS": "1",
+        "PORT": str(port),
+    }
+    finished = subprocess.run(
+        ["bash", "-e"],
+        input=script,
+        cwd=clone,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=3600,  # minutes on an idle machine; others are busy
+    )
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    for number, block in enumerate(blocks):
+        if block.language == "text" and block.mark is None:
+            check_shown(block.text, (folder / f"{number - 1}.txt").read_text())
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a fresh clone holds of what guides use; all are followed in it, as by one person."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("hparams", "recipes", "tools"):
+        shutil.copytree(ROOT / name, folder / name)
+    shutil.copy(ROOT / "train.py", folder)
+    (folder / "simple_spk").symlink_to(ROOT / "simple_spk")
+    return folder
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+def test_a_guide_can_be_followed(guide: Path, clone: Path, tmp_path: Path) -> None:
+    follow(guide.read_text(encoding="utf-8"), clone, tmp_path / "blocks")
+
+
+def test_guides_are_listed_and_links_lead_somewhere() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert GUIDES and all(f"({guide.name})" in index for guide in GUIDES)
+    for page in PAGES:
+        blocks_of(page.read_text(encoding="utf-8"))
+        for link in LINK.findall(page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name} leads to {link}, which is not there"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```bash\nfalse\ntrue\n```\n",
+        "```bash\necho 3 of 4\n```\n```text\n3 in 4\n```\n",
+        "```bash\necho 3\necho 4 b\n```\n```text\n4 b\n3\n```\n",
+        "```python\nraise SystemExit(1)\n```\n",
+        "```yaml\nkey: value\n```\n",
+        "```text\nout of nowhere\n```\n",
+        "<!-- never run: why? -->\n```bash\nfalse\n```\n",
+    ],
+)
+def test_a_guide_that_does_not_hold_fails(text: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        follow(text, tmp_path, tmp_path / "blocks")
+
+
+def test_a_guide_that_holds_passes(tmp_path: Path) -> None:
+    text = (
+        "```bash\nNAME=one.py\necho 12.5 % in /tmp/x\n```\n```text\n7 % in ...\n```\n"
+        "<!-- file: one.py -->\n```python\nprint('one', 1)\n```\n"
+        "<!-- not run: would fail -->\n```bash\nfalse\n```\n"
+        "```bash\npython $NAME\n```\n```text\none 2\n```\n"
+    )
+    follow(text, tmp_path, tmp_path / "blocks")
