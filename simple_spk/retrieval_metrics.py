@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-BLOCK_NUMBERS = 24_000_000  # scores in memory at a time: about 100 MB, and as much again to rank
+BLOCK_NUMBERS = 4_000_000  # scores in memory at a time: small enough for a processor's cache
 CLUSTERING_STEPS = 20  # as in the benchmarks of metric learning
 CHUNKS_PER_RANK = 4  # below so many, looking at chunks first does not pay
 
@@ -85,11 +85,14 @@ def neighbours(
     for part in rows.split(block):
         scores = queries[part] @ keys.T
         scores[torch.arange(len(part)), part] = -torch.inf  # nobody finds himself
-        values, found = _largest(scores, k)
-        tied = (scores == values[:, -1:]).sum(1)
-        tied_right = (labels[found[:, -1]] == labels[part]).long()
-        for number in (tied > 1).nonzero()[:, 0].tolist():
+        values, found = _largest(scores, min(k + 1, len(labels)))
+        values, found, next_values = values[:, :k], found[:, :k], values[:, k:]
+        tied = (values == values[:, -1:]).sum(1)
+        tied_right = ((values == values[:, -1:]) & (labels[found] == labels[part][:, None])).sum(1)
+        # Where the next score is the same, all that have it count: these rows are looked through.
+        for number in (next_values == values[:, -1:]).any(1).nonzero()[:, 0].tolist():
             equal = (scores[number] == values[number, -1]).nonzero()[:, 0]
+            tied[number] = len(equal)
             tied_right[number] = (labels[equal] == labels[part[number]]).sum()
         yield Neighbours(part, found, values, tied, tied_right)
 
@@ -104,12 +107,14 @@ def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if depth < 2:
         return torch.topk(scores, k, dim=1)
     # Chunk j has the columns j, j + chunks, j + 2 chunks, ...: maxima are quick to find this way.
-    padded = functional.pad(scores, (0, -scores.shape[1] % depth), value=-torch.inf)
-    chunks = padded.unflatten(1, (depth, -1))
+    # What divides into no chunks is looked at anyway.
+    count = scores.shape[1] // depth
+    chunks = scores[:, : depth * count].unflatten(1, (depth, count))
     best = torch.topk(chunks.amax(1), k, dim=1, sorted=False).indices
     candidates = chunks.gather(2, best[:, None].expand(-1, depth, -1)).flatten(1)
-    values, places = torch.topk(candidates, k, dim=1)
-    return values, places // k * chunks.shape[2] + best.gather(1, places % k)
+    values, places = torch.topk(torch.cat([candidates, scores[:, depth * count :]], 1), k, dim=1)
+    inside = places // k * count + best.gather(1, places % k)
+    return values, torch.where(places < depth * k, inside, places - depth * k + depth * count)
 
 
 class _Ties:
