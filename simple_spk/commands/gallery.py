@@ -9,14 +9,21 @@ from simple_spk.commands.outputs import check_outputs, write_text
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of gallery."""
     parser.add_argument(
-        "rankings", type=Path, help="what a test of retrieval wrote: RUN/scores_X.txt"
+        "rankings",
+        type=Path,
+        metavar="RANKINGS",
+        help="what a test of retrieval wrote: RUN/scores_X.txt",
     )
-    parser.add_argument("table", type=Path, help="the CSV file of the tested images")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="HTML")
+    parser.add_argument(
+        "table", type=Path, metavar="TABLE", help="the CSV file of the tested images"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="HTML", help="the page to write"
+    )
     parser.add_argument("--queries", type=int, default=20, help="how many images look for others")
     parser.add_argument("--neighbours", type=int, default=8, help="how many of each are shown")
     parser.add_argument("--seed", type=int, default=0, help="of the random choice of queries")
-    parser.add_argument("--title", default="Nearest images")
+    parser.add_argument("--title", default="Nearest images", help="of the page")
 
 
 def run(options: Namespace) -> None:
