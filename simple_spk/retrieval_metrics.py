@@ -188,13 +188,18 @@ def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     centres = points[torch.randperm(len(points), generator=generator)[:clusters]].clone()
     block = max(1, BLOCK_NUMBERS // clusters)
-    nearest = torch.zeros(len(points), dtype=torch.long)
+    # |x - c|^2 / 2 is |x|^2 / 2 less the product of (x, 1) and (c, -|c|^2 / 2).
+    extended = functional.pad(points, (0, 1), value=1.0)
+    closeness = torch.empty(len(points))
+    nearest = torch.empty(len(points), dtype=torch.long)
+    products = torch.empty(min(block, len(points)), clusters)
     for _ in range(CLUSTERING_STEPS):
-        # |x - c|^2 without |x|^2, which is the same for all centres
-        half_squares = centres.square().sum(1) / 2.0
-        best = [(part @ centres.T - half_squares).max(dim=1) for part in points.split(block)]
-        nearest = torch.cat([one.indices for one in best])
-        distances = points.square().sum(1) / 2.0 - torch.cat([one.values for one in best])
+        targets = torch.cat([centres, -centres.square().sum(1, keepdim=True) / 2.0], dim=1)
+        for start in range(0, len(points), block):
+            part = slice(start, min(start + block, len(points)))
+            rows = torch.mm(extended[part], targets.T, out=products[: part.stop - start])
+            torch.max(rows, dim=1, out=(closeness[part], nearest[part]))
+        distances = points.square().sum(1) / 2.0 - closeness
         counts = torch.bincount(nearest, minlength=clusters)
         centres = torch.zeros_like(centres).index_add_(0, nearest, points)
         centres /= counts.clamp(min=1)[:, None]
