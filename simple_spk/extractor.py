@@ -53,8 +53,8 @@ class Extractor:
     (channels, samples), whose ``sample_rate`` in hertz must be given. Wherever several recordings
     may be given, one is a list of one.
 
-    ``precision`` is that of the encoder: "bf16" is about twice as fast where processors or GPUs
-    know it, and moves an embedding by some thousandths of its length.
+    ``precision`` is that of the encoder: "bf16" is faster where processors or GPUs know it,
+    and moves an embedding by some thousandths of its length.
     """
 
     def __init__(

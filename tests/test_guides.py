@@ -170,7 +170,7 @@ def test_a_guide_that_does_not_hold_fails(text: str, tmp_path: Path) -> None:
 
 def test_a_guide_that_holds_passes(tmp_path: Path) -> None:
     text = (
-        "```bash\nNAME=one.py\necho 12.5 % in /tmp/x\n```\n```text\n7 % in ...\n```\n"
+        "```bash\nNAME=one.py\necho 12.5 % in a/file\n```\n```text\n7 % in ...\n```\n"
         "<!-- file: one.py -->\n```python\nprint('one', 1)\n```\n"
         "<!-- not run: would fail -->\n```bash\nfalse\n```\n"
         "```bash\npython $NAME\n```\n```text\none 2\n```\n"

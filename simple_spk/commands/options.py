@@ -20,8 +20,8 @@ def add_model(parser: ArgumentParser) -> None:
         "--precision",
         choices=("fp32", "bf16"),
         default="fp32",
-        help="of the encoder: bf16 is about twice as fast where the hardware knows it, and moves "
-        "scores in the third digit (default: fp32)",
+        help="of the encoder: bf16 is faster where the hardware knows it, and moves embeddings by "
+        "some thousandths of their length (default: fp32)",
     )
 
 
