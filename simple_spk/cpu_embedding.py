@@ -3,8 +3,8 @@
 Each core takes recordings of its own, so that none waits for another within a layer, nothing is
 padded, and a batch cannot show in an answer. BatchNorm is folded into the convolutions, and oneDNN
 adds shortcuts and clips at zero while it convolves, with weights in a layout of its own; torch's
-compiler uses the same operations. Convolutions may be computed in bfloat16, which many processors
-do twice as fast; features, pooling and the embedding itself stay in single precision.
+compiler uses the same operations. Convolutions may be computed in bfloat16, which some processors
+do faster; features, pooling and the embedding itself stay in single precision.
 """
 
 from collections.abc import Callable
