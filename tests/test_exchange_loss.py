@@ -186,3 +186,12 @@ def test_names_of_other_files_stay(tmp_path):
     write_experiment(base, ROOT / "hparams/losses/softmax.yaml", made)
     text = made.read_text()
     assert "python train.py" in text and "/train.csv" in text and "softmax.csv" not in text
+
+
+def test_classes_are_counted_in_the_table_that_trains() -> None:
+    count = "!apply:simple_spk.manifest.count_speakers [!ref <data_folder>/train.csv]"
+    block = f"classes: {count}\nloss: !ref <classes>\n"
+    base = "data_folder: a\ntrain_table: b\nloss: !new:simple_spk.images.c.D\n"
+    assert "image_table.count_classes [!ref <train_table>]" in exchange_loss(base, block)
+    without = base.replace("train_table", "other")
+    assert "count_classes [!ref <data_folder>/train.csv]" in exchange_loss(without, block)

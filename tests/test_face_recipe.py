@@ -182,15 +182,20 @@ def test_orl_is_split_by_person(tmp_path):
         for image in range(1, 4):
             to_pillow(draw_face(person, image, 16)).convert("L").save(folder / f"{image}.pgm")
     counts = prepare_orl(tmp_path / "orl", tmp_path / "data")
-    assert (counts["train"], counts["test"], counts["dev_train"], counts["dev"]) == (90, 30, 60, 30)
+    assert (counts["train"], counts["test"], counts["search_train"], counts["valid"]) == (
+        90,
+        30,
+        60,
+        30,
+    )
     persons = {}
-    for part in ("train", "test", "dev_train", "dev"):
+    for part in ("train", "test", "search_train", "valid"):
         table = read_image_table(tmp_path / f"data/{part}.csv")
         persons[part] = set(table.classes)
         assert table.read(0).shape == (3, 16, 16)
     assert not persons["train"] & persons["test"] and len(persons["test"]) == 10
-    assert not persons["dev_train"] & persons["dev"]
-    assert persons["dev_train"] | persons["dev"] == persons["train"]
+    assert not persons["search_train"] & persons["valid"]
+    assert persons["search_train"] | persons["valid"] == persons["train"]
     assert set(read_face_pairs(tmp_path / "data/test_pairs.txt").folds) == set(range(1, 11))
     assert prepare_orl(None, tmp_path / "data") == {}
     with pytest.raises(ValueError, match="--image_folder"):

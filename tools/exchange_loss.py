@@ -6,7 +6,7 @@ those in hparams/losses: some keys, whose values replace those of the same name 
 is what only the replaced keys referred to. With ``loss`` or ``embedding_output`` their groups in
 parameter_groups go, too. All other lines stay as they are, comments too, so that the result reads
 like a file written by hand. Where a voice at another speed is another speaker, it is another class,
-too; in an experiment with images, classes are those of its table.
+too; in an experiment with images, classes are those of its table, train_table if it has that key.
 """
 
 import re
@@ -49,6 +49,8 @@ def exchange_loss(base: str, block: str) -> str:
         block = COUNT_SPEAKERS.sub(r"\1, !ref <speeds>]", block)
     if "simple_spk.images." in base:
         block = block.replace("simple_spk.manifest.count_speakers", CLASSES_OF_IMAGES)
+    if "train_table" in keys_of(base):
+        block = block.replace("<data_folder>/train.csv", "<train_table>")
     new = [part for part in split(block) if part.key is not None]
     keys = {part.key for part in new}
     nulls = {part.key for part in new if part.is_null and part.key in keys_of(base)}

@@ -147,7 +147,7 @@ def markdown(
         lines.append(row([candidate.loss, words or "as they are", *means]))
     seeds = ", ".join(map(str, comparison.seeds))
     what = f"best {AVERAGE}" if AVERAGE in tables else "best"
-    note = f"Validation speakers, mean over seeds ({seeds}). Bold: {what} of a loss, the one taken."
+    note = f"Validation part, mean over seeds ({seeds}). Bold: {what} of a loss, the one taken."
     return "\n".join([*lines, "", note, ""])
 
 

@@ -88,7 +88,8 @@ def prepare_orl(
     """Write tables and lists of pairs of ORL's s1 to s40; how many rows each has.
 
     s1 to s30 train (train.csv), s31 to s40 test (test.csv, test_pairs.txt). To choose settings
-    without looking at the test: dev_train.csv are s1 to s20, dev.csv and dev_pairs.txt s21 to s30.
+    without looking at the test: s1 to s20 train (search_train.csv), s21 to s30 are valid.csv and
+    valid_pairs.txt.
     No folder: what was prepared before will do.
     """
     data_folder = Path(data_folder)
@@ -103,8 +104,8 @@ def prepare_orl(
     number_of = {face.person: _person_number(face.person, folder) for face in faces}
     parts = {
         "train": range(1, 31),
-        "dev_train": range(1, 21),
-        "dev": range(21, 31),
+        "search_train": range(1, 21),
+        "valid": range(21, 31),
         "test": range(31, 41),
     }
     counts = {}
