@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from recipes.OpenSpeech.sources import OpenSpeech, read_originals, read_prepared
 from simple_spk.audio import read_crop
-from simple_spk.cli import exit_code
+from simple_spk.exit_code import exit_code
 from simple_spk.preparation.quarantine import Quarantined, write_quarantine
 from simple_spk.preparation.speaker_split import SpeakerSplit, split_speakers
 from simple_spk.preparation.speaker_tables import (
