@@ -15,10 +15,10 @@ import json
 import sys
 from pathlib import Path
 
-from simple_spk.cli import exit_code
-from simple_spk.commands.options import STANDARD_OUTPUT, add_json
-from simple_spk.commands.outputs import check_outputs, inputs_of, write_text
+from simple_spk.commands.options import add_json
+from simple_spk.commands.outputs import check_outputs, inputs_of, show_figures
 from simple_spk.embeddings_file import read_embeddings
+from simple_spk.exit_code import exit_code
 from simple_spk.faces.ijb_evaluation import TASKS, evaluate_ijb, ijb_table, read_ijb_protocol
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 
@@ -53,13 +53,7 @@ def run(options: argparse.Namespace) -> None:
     protocol = read_ijb_protocol(options.protocol, options.tasks, progress=True)
     embeddings = read_embeddings(options.embeddings)
     result = evaluate_ijb(protocol, embeddings, similarity, progress=True)
-    text = json.dumps(result, indent=2)
-    if options.json == STANDARD_OUTPUT:
-        print(text)
-        return
-    print(ijb_table(result))
-    if options.json is not None:
-        write_text(options.json, text + "\n")
+    show_figures(ijb_table(result), json.dumps(result, indent=2), options.json)
 
 
 def main() -> int:

@@ -80,8 +80,7 @@ class RetrievalEvaluation:
         if self.with_clusters:
             metrics["nmi"] = clustering_nmi(embeddings, labels)
         if scores_file is not None and rank() == 0:
-            assert self.images.ids is not None
-            ids = [self.images.ids[row] for row in range(len(self.images))]
+            ids = list(self.images.row_of_id)
             nearest = min(SHOWN_NEIGHBOURS, len(ids) - 1)
             write_rankings(scores_file, ids, neighbours(queries, keys, labels, nearest))
             scorable = Scorable(ids, queries.numpy(), keys.numpy(), embeddings.numpy())
