@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from simple_spk.metrics import (
+    PRIORS,
     ErrorRates,
     bayes_threshold,
     detection_cost,
@@ -37,6 +38,7 @@ from simple_spk.metrics import (
     prior_name,
 )
 
+REPLICATES = 1000  # draws of speakers for an interval
 Values = NDArray[np.float64]
 Key = tuple[str, ...]  # where a measure stands in the result: ("eer",), ("min_dcf", "0.01"), ...
 Costs = tuple[float, float, float]  # target prior, cost of a miss, cost of a false alarm
@@ -140,10 +142,10 @@ def intervals(
     is_target: ArrayLike,
     enrol_speaker: ArrayLike,
     test_speaker: ArrayLike,
-    replicates: int = 1000,
+    replicates: int = REPLICATES,
     level: float = 0.95,
     seed: int = 0,
-    priors: Sequence[float] = (0.01, 0.05),
+    priors: Sequence[float] = PRIORS,
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
     progress: bool = False,
@@ -180,10 +182,10 @@ def compare(
     is_target: ArrayLike,
     enrol_speaker: ArrayLike,
     test_speaker: ArrayLike,
-    replicates: int = 1000,
+    replicates: int = REPLICATES,
     level: float = 0.95,
     seed: int = 0,
-    priors: Sequence[float] = (0.01, 0.05),
+    priors: Sequence[float] = PRIORS,
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
     progress: bool = False,

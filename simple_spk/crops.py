@@ -10,6 +10,7 @@ from simple_spk.audio import read_crop
 from simple_spk.augmentation import Augmentation
 from simple_spk.labelled_batch import LabelledBatch, labelled_loader
 from simple_spk.manifest import Manifest, read_manifest
+from simple_spk.sample_rate import SAMPLE_RATE
 from simple_spk.sampler import Crop, SpeakerSampler
 
 
@@ -19,7 +20,7 @@ class CropDataset(Dataset[LabelledBatch]):
     def __init__(
         self,
         manifest: Manifest,
-        sample_rate: int = 16000,
+        sample_rate: int = SAMPLE_RATE,
         augmentation: Augmentation | None = None,
     ) -> None:
         self.manifest = manifest
@@ -36,7 +37,7 @@ class CropDataset(Dataset[LabelledBatch]):
 
 def speaker_crop_loader(
     manifest: str | Path,
-    sample_rate: int = 16000,
+    sample_rate: int = SAMPLE_RATE,
     workers: int = 0,
     augmentation: Augmentation | None = None,
     **sampling: Any,

@@ -14,6 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+PRIORS = (0.01, 0.05)  # of targets: those whose detection costs the field quotes
+
 Rates = NDArray[np.float64]
 
 
@@ -337,7 +339,7 @@ def summary(
     scores: ArrayLike,
     is_target: ArrayLike,
     weights: ArrayLike | None = None,
-    priors: Sequence[float] = (0.01, 0.05),
+    priors: Sequence[float] = PRIORS,
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
 ) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from simple_spk.augmentation import Augmentation
 from simple_spk.exit_code import exit_code
 from simple_spk.manifest import read_manifest, write_manifest
 from simple_spk.preparation.trial_making import all_pairs, write_trials
+from simple_spk.sample_rate import SAMPLE_RATE
 from simple_spk.whole_file import whole_file
 
-SAMPLE_RATE = 16000
 DURATIONS_SECONDS = (None, 4.0, 2.0)  # None: as long as it is
 
 

@@ -3,8 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from simple_spk.bootstrap import REPLICATES
 from simple_spk.commands.options import (
-    REPLICATES,
     add_figures,
     add_scoring,
     add_trials,
