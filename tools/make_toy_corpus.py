@@ -26,13 +26,12 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from simple_spk.sample_rate import SAMPLE_RATE
-
 # In practice single precision, which halves the time.
 FloatArray = NDArray[np.floating[Any]]
 ComplexArray = NDArray[np.complexfloating[Any, Any]]
 
 VERSION = 1  # Raise it whenever the sound changes, so that no older corpus is taken for a new one.
+SAMPLE_RATE = 16000
 SESSIONS_PER_SPEAKER = 4
 NON_TARGETS_PER_TARGET = 4
 
