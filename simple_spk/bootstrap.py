@@ -26,13 +26,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
+from simple_spk.error_curve import ErrorRates, error_rates
 from simple_spk.metrics import (
     PRIORS,
-    ErrorRates,
     bayes_threshold,
     detection_cost,
     equal_error_rate,
-    error_rates,
     minimum_detection_cost,
     minimum_log_likelihood_ratio_cost,
     prior_name,

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from simple_spk import __version__
 from simple_spk.bootstrap import check_draws, intervals
+from simple_spk.error_curve import error_rates_at
 from simple_spk.known_lists import fingerprint, wrong_list_hint
-from simple_spk.metrics import PRIORS, bayes_threshold, error_rates_at, summary
+from simple_spk.metrics import PRIORS, bayes_threshold, summary
 from simple_spk.scored_trials import ScoredTrials
 from simple_spk.trials import Trials, speakers_by_name, speakers_of_recordings
 

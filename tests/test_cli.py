@@ -17,11 +17,12 @@ from simple_spk.calibration import Calibration
 from simple_spk.cli import COMMANDS, main, parser
 from simple_spk.clustering import cluster_figures
 from simple_spk.embeddings_file import read_embeddings, write_embeddings
+from simple_spk.error_curve import error_rates_at
 from simple_spk.extractor import Extractor
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
 from simple_spk.manifest import write_manifest
-from simple_spk.metrics import error_rates_at, summary
+from simple_spk.metrics import summary
 from simple_spk.model import trained_model
 from simple_spk.model_folder import load_model, save_model
 from simple_spk.resnet import ResNet
