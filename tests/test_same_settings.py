@@ -1,4 +1,4 @@
-"""A run goes on with the settings it began with; what only changes its speed or length may differ."""
+"""A run goes on with the settings it began with; its speed and length may change."""
 
 from pathlib import Path
 
