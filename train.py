@@ -16,7 +16,7 @@ import torch
 from hyperpyyaml import load_hyperpyyaml, resolve_references
 from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_on_main
 
-from simple_spk.brain import SimPLEBrain, unwrap
+from simple_spk.brain import SimPLEBrain
 from simple_spk.distributed import leave_group
 from simple_spk.exit_code import exit_code
 from simple_spk.model import trained_model
@@ -81,7 +81,7 @@ def train(arguments: list[str]) -> dict[str, dict]:
         for name, evaluation in evaluations.items()
     }
     if if_main_process():
-        write_model(output_folder / "model", brain)
+        write_model(output_folder / "model", brain.plain_modules)
         # Last of all: where it exists, a run is complete.
         write_json(output_folder / "metrics.json", headline(results) | {"lists": results})
         for name, result in results.items():
@@ -89,12 +89,11 @@ def train(arguments: list[str]) -> dict[str, dict]:
     return results
 
 
-def write_model(folder: Path, brain: SimPLEBrain) -> None:
+def write_model(folder: Path, modules: torch.nn.ModuleDict) -> None:
     """Write the model folder that simple-spk and Extractor take."""
-    modules = {name: unwrap(module) for name, module in brain.modules.items()}
+    front_end = modules["front_end"] if "front_end" in modules else None
     try:
-        model = trained_model(modules.get("front_end"), modules["encoder"], modules["loss"])
-        save_model(folder, model)
+        save_model(folder, trained_model(front_end, modules["encoder"], modules["loss"]))
     except ValueError as error:  # an encoder of somebody's own: training was not in vain
         logger.warning("no model folder was written (the checkpoint has the weights): %s", error)
 

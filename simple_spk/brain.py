@@ -141,16 +141,21 @@ class SimPLEBrain(sb.Brain):
         ``parameter_groups`` maps prefixes such as ``loss.bias`` to optimizer options such as
         ``{lr: 0.01}``; parameters that match none take the optimizer's own options.
         """
-        raw_modules = nn.ModuleDict({name: unwrap(m) for name, m in self.modules.items()})
+        modules = self.plain_modules
         self.optimizer = self.opt_class(
-            parameter_groups(raw_modules, self.hparams.parameter_groups or {})
+            parameter_groups(modules, self.hparams.parameter_groups or {})
         )
         for group in self.optimizer.param_groups:
             group["initial_lr"] = group["lr"]
         self.optimizers_dict = {"opt_class": self.optimizer}
-        self.step_aware_modules = [m for m in raw_modules.modules() if hasattr(m, "at_step")]
+        self.step_aware_modules = [m for m in modules.modules() if hasattr(m, "at_step")]
         if self.checkpointer is not None:
             self.checkpointer.add_recoverable("optimizer", self.optimizer)
+
+    @property
+    def plain_modules(self) -> nn.ModuleDict:
+        """All modules, without what wraps those that train on several processes."""
+        return nn.ModuleDict({name: unwrap(module) for name, module in self.modules.items()})
 
     def _wrap_distributed(self) -> None:
         """Data parallelism for modules that train; on CPUs BatchNorm stays local to a process."""
@@ -221,13 +226,11 @@ class SimPLEBrain(sb.Brain):
         """Make the model, if the YAML says so, the mean of those after the last or best epochs."""
         if self.epochs_to_average > 1 or self.best_epoch:
             chosen = {name: unwrap(self.modules[name]) for name in ("encoder", "loss")}
-            numbers = self.checkpointer.load_average(
-                chosen, self.epochs_to_average, self.best_epoch
-            )
+            epochs = self.checkpointer.load_average(chosen, self.epochs_to_average, self.best_epoch)
             kind = "best" if self.best_epoch else "last"
             logger.info(
                 "the model is the mean of those of the %s %d epochs (%s)",
-                *(kind, len(numbers), ", ".join(map(str, numbers))),
+                *(kind, len(epochs), ", ".join(map(str, epochs))),
             )
 
     def run_evaluation(self, evaluation: Any, **options: Any) -> dict[str, Any]:
@@ -249,9 +252,7 @@ class SimPLEBrain(sb.Brain):
         """Raise unless all processes trained the same model on the same queue."""
         if world_size() == 1:
             return
-        state = dict(
-            nn.ModuleDict({n: unwrap(m) for n, m in self.modules.items()}).named_parameters()
-        )
+        state = dict(self.plain_modules.named_parameters())
         if "queue" in self.modules:
             state |= dict(self.modules.queue.named_buffers(prefix="queue"))
         require_equal_on_all_ranks(state)
