@@ -91,7 +91,7 @@ def train(arguments: list[str]) -> dict[str, dict]:
 
 def write_model(folder: Path, modules: torch.nn.ModuleDict) -> None:
     """Write the model folder that simple-spk and Extractor take."""
-    front_end = modules["front_end"] if "front_end" in modules else None
+    front_end = getattr(modules, "front_end", None)
     try:
         save_model(folder, trained_model(front_end, modules["encoder"], modules["loss"]))
     except ValueError as error:  # an encoder of somebody's own: training was not in vain

@@ -212,7 +212,7 @@ class SimPLEBrain(sb.Brain):
         return getattr(self.hparams, "best_epoch", None) or {}
 
     def judge_epoch(self, metrics: Mapping[str, float]) -> None:
-        """Tell an epoch counter that can stop early how good the epoch was."""
+        """Tell an epoch counter that can stop early how good the epoch was, by a known metric."""
         for direction, name in self.best_epoch.items():
             if direction not in ("max", "min") or name not in metrics:
                 raise ValueError(
