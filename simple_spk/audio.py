@@ -25,6 +25,7 @@ from simple_spk.decoding import (
     decoded_blocks,
     header_seconds,
 )
+from simple_spk.sample_rate import SAMPLE_RATE
 
 # The names that recordings have; other formats are read, too, if they are named.
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
@@ -37,12 +38,14 @@ BLOCK_SAMPLES = 2**20  # read at a time, in all channels together
 LARGEST_DENOMINATOR = 640
 
 
-def read_recording(path: str | Path, sample_rate: int = 16000) -> NDArray[np.float32]:
+def read_recording(path: str | Path, sample_rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
     """A whole recording (samples,), its channels averaged, at the rate asked for."""
     return np.concatenate(list(recording_blocks(path, sample_rate)))
 
 
-def recording_blocks(path: str | Path, sample_rate: int = 16000) -> Iterator[NDArray[np.float32]]:
+def recording_blocks(
+    path: str | Path, sample_rate: int = SAMPLE_RATE
+) -> Iterator[NDArray[np.float32]]:
     """A whole recording as blocks (samples,) that follow each other without a seam.
 
     However long the recording is, only a block of it is held at a time.
@@ -62,7 +65,7 @@ def read_crop(
     path: str | Path,
     samples: int,
     position: float,
-    sample_rate: int = 16000,
+    sample_rate: int = SAMPLE_RATE,
     speed: float = 1.0,
 ) -> NDArray[np.float32]:
     """``samples`` consecutive samples of a recording, decoded without reading the rest.

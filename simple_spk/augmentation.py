@@ -19,6 +19,7 @@ from scipy.signal import fftconvolve
 
 from simple_spk.audio import read_crop, read_recording
 from simple_spk.manifest import Manifest, read_manifest
+from simple_spk.sample_rate import SAMPLE_RATE
 
 Waveform = NDArray[np.float32]
 
@@ -60,7 +61,7 @@ class Augmentation:
         noises: str | Path | None = None,
         rooms: str | Path | None = None,
         probability: float = 0.6,
-        sample_rate: int = 16000,
+        sample_rate: int = SAMPLE_RATE,
         kinds: Mapping[str, NoiseKind | Sequence] | None = None,
         channel_probability: float = 0.0,
     ) -> None:

@@ -26,17 +26,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
+from simple_spk.error_curve import ErrorRates, error_rates
 from simple_spk.metrics import (
-    ErrorRates,
+    PRIORS,
     bayes_threshold,
     detection_cost,
     equal_error_rate,
-    error_rates,
     minimum_detection_cost,
     minimum_log_likelihood_ratio_cost,
     prior_name,
 )
 
+REPLICATES = 1000  # draws of speakers for an interval
 Values = NDArray[np.float64]
 Key = tuple[str, ...]  # where a measure stands in the result: ("eer",), ("min_dcf", "0.01"), ...
 Costs = tuple[float, float, float]  # target prior, cost of a miss, cost of a false alarm
@@ -140,10 +141,10 @@ def intervals(
     is_target: ArrayLike,
     enrol_speaker: ArrayLike,
     test_speaker: ArrayLike,
-    replicates: int = 1000,
+    replicates: int = REPLICATES,
     level: float = 0.95,
     seed: int = 0,
-    priors: Sequence[float] = (0.01, 0.05),
+    priors: Sequence[float] = PRIORS,
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
     progress: bool = False,
@@ -180,10 +181,10 @@ def compare(
     is_target: ArrayLike,
     enrol_speaker: ArrayLike,
     test_speaker: ArrayLike,
-    replicates: int = 1000,
+    replicates: int = REPLICATES,
     level: float = 0.95,
     seed: int = 0,
-    priors: Sequence[float] = (0.01, 0.05),
+    priors: Sequence[float] = PRIORS,
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
     progress: bool = False,

@@ -1,33 +1,24 @@
 """The training step on SpeechBrain's Brain: encoder, moving average, queue, loss, in this order."""
 
-import difflib
 import logging
-import random
-import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import speechbrain as sb
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
-from tqdm import tqdm
 
-from simple_spk.collapse import batch_geometry, collapse_warning
-from simple_spk.crops import LabelledBatch
-from simple_spk.distributed import (
-    copy_from_first_rank,
-    rank,
-    require_equal_on_all_ranks,
-    world_size,
-)
+from simple_spk.distributed import copy_from_first_rank, require_equal_on_all_ranks, world_size
+from simple_spk.labelled_batch import LabelledBatch
 from simple_spk.loss import SimPLELoss
+from simple_spk.parameter_groups import parameter_groups
+from simple_spk.step_seed import seed_step
+from simple_spk.training_log import TrainingLog
+from simple_spk.training_results import plain_numbers
 
 logger = logging.getLogger(__name__)
-# What a line of the log has room for.
-HEADLINES = ("mean_accuracy", "eer", "min_dcf_0.01", "min_dcf_0.05")
 
 
 class SimPLEBrain(sb.Brain):
@@ -113,10 +104,16 @@ class SimPLEBrain(sb.Brain):
         """Let the moving average follow, and show how training is doing."""
         if should_step and "momentum_encoder" in self.modules:
             self.modules.momentum_encoder.update(unwrap(self.modules.encoder))
-        self.crops_since_log += len(batch.labels)
-        self.progress_bar.update()
+        self.training_log.count_batch(len(batch.labels))
         if self.step % self.hparams.log_interval == 0:
-            self.log_step(outputs[0], batch.labels.to(self.device), float(loss.detach()))
+            self.training_log.show_step(
+                self.optimizer_step,
+                outputs[0],
+                batch.labels.to(self.device),
+                float(loss.detach()),
+                unwrap(self.modules.loss),
+                self.optimizer.param_groups[0]["lr"],
+            )
 
     # ---- setting up -----------------------------------------------------------------------------
 
@@ -132,11 +129,11 @@ class SimPLEBrain(sb.Brain):
                 f"an epoch of {len(self.sampler)} batches cannot be divided into steps of "
                 f"{self.grad_accumulation_factor} accumulated batches: change batches_per_epoch"
             )
-        wants_log = self.hparams.tensorboard is not None and rank() == 0
-        self.summary_writer = self.hparams.tensorboard() if wants_log else None
-        super().fit(epoch_counter, train_loader, progressbar=False)  # we draw our own bar
-        if self.summary_writer is not None:
-            self.summary_writer.close()
+        self.training_log = TrainingLog(
+            self.hparams.tensorboard, self.hparams.collapse_check_steps, not self.noprogressbar
+        )
+        super().fit(epoch_counter, train_loader, progressbar=False)  # the log draws its own bar
+        self.training_log.close()
 
     def init_optimizers(self) -> None:
         """Give each parameter to the first of ``parameter_groups`` whose prefix its name has.
@@ -144,16 +141,21 @@ class SimPLEBrain(sb.Brain):
         ``parameter_groups`` maps prefixes such as ``loss.bias`` to optimizer options such as
         ``{lr: 0.01}``; parameters that match none take the optimizer's own options.
         """
-        raw_modules = nn.ModuleDict({name: unwrap(m) for name, m in self.modules.items()})
+        modules = self.plain_modules
         self.optimizer = self.opt_class(
-            parameter_groups(raw_modules, self.hparams.parameter_groups or {})
+            parameter_groups(modules, self.hparams.parameter_groups or {})
         )
         for group in self.optimizer.param_groups:
             group["initial_lr"] = group["lr"]
         self.optimizers_dict = {"opt_class": self.optimizer}
-        self.step_aware_modules = [m for m in raw_modules.modules() if hasattr(m, "at_step")]
+        self.step_aware_modules = [m for m in modules.modules() if hasattr(m, "at_step")]
         if self.checkpointer is not None:
             self.checkpointer.add_recoverable("optimizer", self.optimizer)
+
+    @property
+    def plain_modules(self) -> nn.ModuleDict:
+        """All modules, without what wraps those that train on several processes."""
+        return nn.ModuleDict({name: unwrap(module) for name, module in self.modules.items()})
 
     def _wrap_distributed(self) -> None:
         """Data parallelism for modules that train; on CPUs BatchNorm stays local to a process."""
@@ -181,43 +183,22 @@ class SimPLEBrain(sb.Brain):
         """Begin an epoch, or go on in its middle after a restart (self.step batches are done)."""
         self.epoch = epoch
         self.sampler.set_epoch(epoch, first_batch=self.step)
-        self.crops_since_log, self.last_log_time = 0, time.perf_counter()
-        self.has_warned = False
-        self.progress_bar = tqdm(
-            total=len(self.sampler),
-            initial=self.step,
-            desc=f"epoch {epoch}",
-            unit="batch",
-            dynamic_ncols=True,
-            disable=self.noprogressbar or rank() > 0,
-        )
+        self.training_log.begin_epoch(epoch, len(self.sampler), self.step)
 
     def on_stage_end(self, stage: sb.Stage, stage_loss: float, epoch: int | None = None) -> None:
         """Validate, log and save at the end of an epoch."""
-        self.progress_bar.close()
+        self.training_log.close_progress_bar()
         self.check_ranks()
-        metrics: dict[str, Any] = {}
+        metrics: dict[str, float] = {}
         if self.hparams.validation is not None:
-            metrics = self.run_evaluation(self.hparams.validation)
-        numbers = plain_numbers(metrics)
-        shown = {name: value for name, value in numbers.items() if name in HEADLINES}
-        logger.info(
-            "epoch %s, step %s: loss %.4f%s",
-            epoch,
-            self.optimizer_step,
-            stage_loss,
-            "".join(f", {name} {value:.4g}" for name, value in (shown or numbers).items()),
-        )
-        self.log_scalars("train", {"epoch_loss": stage_loss})
-        self.log_scalars("valid", numbers)
-        self.step, self.avg_train_loss = (
-            0,
-            0.0,
-        )  # the next epoch starts afresh, also after a restart
+            metrics = plain_numbers(self.run_evaluation(self.hparams.validation))
+        self.training_log.show_epoch(epoch, self.optimizer_step, stage_loss, metrics)
+        # The next epoch starts afresh, also after a restart.
+        self.step, self.avg_train_loss = 0, 0.0
         if self.best_epoch:
-            self.judge_epoch(numbers)
+            self.judge_epoch(metrics)
         self.checkpointer.save_epoch(
-            {"epoch": epoch, **numbers}, self.epochs_to_average, self.best_epoch
+            {"epoch": epoch, **metrics}, self.epochs_to_average, self.best_epoch
         )
 
     @property
@@ -230,29 +211,26 @@ class SimPLEBrain(sb.Brain):
         """Which epochs count: {max: name of a validation metric}, {min: ...}; empty: the last."""
         return getattr(self.hparams, "best_epoch", None) or {}
 
-    def judge_epoch(self, numbers: Mapping[str, float]) -> None:
-        """Tell an epoch counter that can stop early how good the epoch was."""
+    def judge_epoch(self, metrics: Mapping[str, float]) -> None:
+        """Tell an epoch counter that can stop early how good the epoch was, by a known metric."""
         for direction, name in self.best_epoch.items():
-            if direction not in ("max", "min") or name not in numbers:
+            if direction not in ("max", "min") or name not in metrics:
                 raise ValueError(
                     f"best_epoch must be max or min of a validation metric, one of "
-                    f"{', '.join(numbers) or 'none'}, not {direction}: {name}"
+                    f"{', '.join(metrics) or 'none'}, not {direction}: {name}"
                 )
             if hasattr(self.hparams.epoch_counter, "update_metric"):
-                self.hparams.epoch_counter.update_metric(numbers[name])
+                self.hparams.epoch_counter.update_metric(metrics[name])
 
     def choose_epochs(self) -> None:
-        """Make the model the mean of what it was after the last or best epochs, if the YAML says
-        so."""
+        """Make the model, if the YAML says so, the mean of those after the last or best epochs."""
         if self.epochs_to_average > 1 or self.best_epoch:
             chosen = {name: unwrap(self.modules[name]) for name in ("encoder", "loss")}
-            numbers = self.checkpointer.load_average(
-                chosen, self.epochs_to_average, self.best_epoch
-            )
+            epochs = self.checkpointer.load_average(chosen, self.epochs_to_average, self.best_epoch)
             kind = "best" if self.best_epoch else "last"
             logger.info(
                 "the model is the mean of those of the %s %d epochs (%s)",
-                *(kind, len(numbers), ", ".join(map(str, numbers))),
+                *(kind, len(epochs), ", ".join(map(str, epochs))),
             )
 
     def run_evaluation(self, evaluation: Any, **options: Any) -> dict[str, Any]:
@@ -274,94 +252,13 @@ class SimPLEBrain(sb.Brain):
         """Raise unless all processes trained the same model on the same queue."""
         if world_size() == 1:
             return
-        state = dict(
-            nn.ModuleDict({n: unwrap(m) for n, m in self.modules.items()}).named_parameters()
-        )
+        state = dict(self.plain_modules.named_parameters())
         if "queue" in self.modules:
             state |= dict(self.modules.queue.named_buffers(prefix="queue"))
         require_equal_on_all_ranks(state)
         logger.info("state is equal on all %d processes", world_size())
 
-    # ---- showing --------------------------------------------------------------------------------
-
-    def log_step(self, queries: Tensor, labels: Tensor, loss: float) -> None:
-        """Progress bar, TensorBoard and, if need be, a warning that training collapses."""
-        loss_module = unwrap(self.modules.loss)
-        geometry = batch_geometry(queries, labels, loss_module.similarity)
-        now = time.perf_counter()
-        crops_per_second = self.crops_since_log / (now - self.last_log_time)
-        self.crops_since_log, self.last_log_time = 0, now
-        values = {"loss": loss, **geometry._asdict(), "crops_per_second": crops_per_second}
-        if hasattr(loss_module, "bias"):
-            values["bias"] = float(loss_module.bias.detach())
-        self.progress_bar.set_postfix_str(
-            f"loss {loss:.3f}, bias {values.get('bias', float('nan')):.2f}, "
-            f"length {geometry.length:.2f}, S+ {geometry.positive_similarity:.2f}, "
-            f"S- {geometry.negative_similarity:.2f}, {crops_per_second:.0f} crops/s"
-        )
-        values["learning_rate"] = self.optimizer.param_groups[0]["lr"]
-        self.log_scalars("train", values)
-        late_enough = self.optimizer_step >= self.hparams.collapse_check_steps
-        if rank() == 0 and late_enough and not self.has_warned:  # once an epoch
-            warning = collapse_warning(geometry, loss_module.similarity)
-            if warning is not None:
-                logger.warning("step %d: %s", self.optimizer_step, warning)
-                self.has_warned = True
-
-    def log_scalars(self, kind: str, values: Mapping[str, float]) -> None:
-        """Write numbers to TensorBoard under the current training step."""
-        if self.summary_writer is not None:
-            for name, value in values.items():
-                self.summary_writer.add_scalar(f"{kind}/{name}", value, self.optimizer_step)
-
 
 def unwrap(module: nn.Module) -> nn.Module:
     """The module inside a data-parallel wrapper."""
     return module.module if isinstance(module, DistributedDataParallel) else module
-
-
-def plain_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among metrics; those in a mapping, one level deep, as name_key.
-
-    >>> plain_numbers({"eer": 1.5, "min_dcf": {"0.01": 0.2}, "list": "Vox1-O"})
-    {'eer': 1.5, 'min_dcf_0.01': 0.2}
-    """
-    numbers = {}
-    for name, value in metrics.items():
-        inner = value.items() if isinstance(value, Mapping) else [("", value)]
-        for key, number in inner:
-            if isinstance(number, int | float):
-                numbers[f"{name}_{key}" if key else name] = number
-    return numbers
-
-
-def seed_step(seed: int, epoch: int, step: int) -> None:
-    """Make all random numbers of a training step a function of where the step stands."""
-    state = np.random.SeedSequence((seed, epoch, step, rank())).generate_state(3)
-    torch.manual_seed(int(state[0]))
-    np.random.seed(int(state[1]))
-    random.seed(int(state[2]))
-
-
-def parameter_groups(
-    modules: nn.Module, options_of_prefix: Mapping[str, Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Optimizer groups: one for each prefix of parameter names, and one for all the others."""
-    groups: dict[str, list[nn.Parameter]] = {prefix: [] for prefix in ("", *options_of_prefix)}
-    for name, parameter in modules.named_parameters():
-        if parameter.requires_grad:
-            prefix = next((p for p in options_of_prefix if name.startswith(p)), "")
-            groups[prefix].append(parameter)
-    names = [name for name, parameter in modules.named_parameters() if parameter.requires_grad]
-    for prefix in options_of_prefix:
-        if not groups[prefix]:
-            similar = difflib.get_close_matches(prefix, names, n=3, cutoff=0.0)
-            raise ValueError(
-                f"parameter_groups: no parameter's name begins with {prefix}; similar names are "
-                f"{', '.join(similar)}"
-            )
-    return [
-        {"params": parameters, **options_of_prefix.get(prefix, {})}
-        for prefix, parameters in groups.items()
-        if parameters
-    ]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simple_spk.whole_file import whole_file
+from simple_spk.whole_file import write_text
 
 VERSION = 2
 # False-accept rates whose thresholds are learnt, as far as ten false accepts or more are expected.
@@ -134,8 +134,7 @@ class Calibration:
     def save(self, path: str | Path) -> None:
         """Write a JSON file; it appears under its name only once it is complete."""
         text = json.dumps(self.plain(), indent=2, allow_nan=False, ensure_ascii=False)
-        with whole_file(path) as partial:
-            partial.write_text(text + "\n", encoding="utf-8")
+        write_text(path, text + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Calibration":

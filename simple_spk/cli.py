@@ -5,11 +5,11 @@ Training is python train.py. Every command explains itself: simple-spk COMMAND -
 
 import argparse
 import importlib
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-BROKEN_PIPE, INTERRUPTED = 141, 130  # exit codes as shells give them
+from simple_spk.exit_code import exit_code
+
 # Only the module of the command that is run is imported: what needs no torch starts at once.
 COMMANDS = {
     "prepare": "from the archives of a corpus to what training reads",
@@ -50,27 +50,6 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return main_parser
-
-
-def exit_code(program: str, run: Callable[[], int | None], goes_on: bool = False) -> int:
-    """Run a program; on a user's mistake say what is wrong and return a non-zero exit code.
-
-    A program that goes on where it was, if it is stopped and started again, says so.
-    """
-    try:
-        code = run() or 0
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # who reads our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except (ValueError, OSError) as error:
-        print(f"{program}: error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        cure = "; the same command goes on" if goes_on else ""
-        print(f"\n{program}: stopped{cure}", file=sys.stderr)
-        return INTERRUPTED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

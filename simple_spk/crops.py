@@ -1,23 +1,17 @@
 """The training data: from a sampled crop to a waveform and its label."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from simple_spk.audio import read_crop
 from simple_spk.augmentation import Augmentation
+from simple_spk.labelled_batch import LabelledBatch, labelled_loader
 from simple_spk.manifest import Manifest, read_manifest
+from simple_spk.sample_rate import SAMPLE_RATE
 from simple_spk.sampler import Crop, SpeakerSampler
-
-
-class LabelledBatch(NamedTuple):
-    """What a training step receives: inputs (n, ...) and the label (n,) of each."""
-
-    inputs: Tensor
-    labels: Tensor
 
 
 class CropDataset(Dataset[LabelledBatch]):
@@ -26,7 +20,7 @@ class CropDataset(Dataset[LabelledBatch]):
     def __init__(
         self,
         manifest: Manifest,
-        sample_rate: int = 16000,
+        sample_rate: int = SAMPLE_RATE,
         augmentation: Augmentation | None = None,
     ) -> None:
         self.manifest = manifest
@@ -43,7 +37,7 @@ class CropDataset(Dataset[LabelledBatch]):
 
 def speaker_crop_loader(
     manifest: str | Path,
-    sample_rate: int = 16000,
+    sample_rate: int = SAMPLE_RATE,
     workers: int = 0,
     augmentation: Augmentation | None = None,
     **sampling: Any,
@@ -54,10 +48,5 @@ def speaker_crop_loader(
     """
     utterances = read_manifest(manifest, with_ids=False)
     sampler = SpeakerSampler(utterances.speaker_of_row, sample_rate=sample_rate, **sampling)
-    return DataLoader(
-        CropDataset(utterances, sample_rate, augmentation),
-        batch_sampler=sampler,
-        num_workers=workers,
-        pin_memory=torch.cuda.is_available(),
-        persistent_workers=workers > 0,
-    )
+    dataset = CropDataset(utterances, sample_rate, augmentation)
+    return labelled_loader(dataset, sampler, workers)

@@ -15,6 +15,8 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from simple_spk.sample_rate import SAMPLE_RATE
+
 # Containers of recordings only: playlists and the like would make FFmpeg open other files.
 _CONTAINERS = "aac,ac3,aiff,amr,asf,avi,caf,eac3,flac,flv,matroska,mov,mp3,mpegts,ogg,w64,wav,webm"
 _OPTIONS = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
@@ -62,7 +64,7 @@ def check_samples(path: str | Path, waveform: NDArray[np.float32]) -> None:
         raise BadRecordingError(path, "damaged", f"holds samples as large as {peak:.3g}, not 1")
 
 
-def decode(path: str | Path, sample_rate: int = 16000) -> NDArray[np.float32]:
+def decode(path: str | Path, sample_rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
     """A whole recording (samples,), its channels averaged, at the rate asked for.
 
     Raises BadRecordingError for a file that is not a whole recording, OSError for one out of reach.
@@ -70,7 +72,9 @@ def decode(path: str | Path, sample_rate: int = 16000) -> NDArray[np.float32]:
     return np.concatenate(list(decoded_blocks(path, sample_rate)))
 
 
-def decoded_blocks(path: str | Path, sample_rate: int = 16000) -> Iterator[NDArray[np.float32]]:
+def decoded_blocks(
+    path: str | Path, sample_rate: int = SAMPLE_RATE
+) -> Iterator[NDArray[np.float32]]:
     """What ``decode`` gives as blocks (samples,) that follow each other without a seam.
 
     That a file is truncated shows at its end: raised after the last block.
@@ -98,7 +102,7 @@ def header_seconds(path: str | Path) -> float:
         promised_seconds, _ = _promise(container, container.streams.audio[0])
         if promised_seconds is not None:
             return promised_seconds
-    return sum(map(len, decoded_blocks(path))) / 16000
+    return sum(map(len, decoded_blocks(path))) / SAMPLE_RATE
 
 
 def _open(path: str | Path) -> av.container.InputContainer:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.whole_file import whole_file
+from simple_spk.whole_file import whole_file, write_text
 
 PLAN = "plan.txt"
 
@@ -44,8 +44,7 @@ class EmbeddingParts:
                 )
             shutil.rmtree(self.folder)
         if not is_ours:
-            with whole_file(plan) as partial:
-                partial.write_text(self.plan, encoding="utf-8")
+            write_text(plan, self.plan)
         return not was_other
 
     def read(self) -> dict[int, NDArray[np.float32]]:

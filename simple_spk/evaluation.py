@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from simple_spk.distributed import rank
 from simple_spk.manifest import read_manifest
 from simple_spk.metrics import summary
-from simple_spk.recordings import Embed, ask_all, embed_recordings
+from simple_spk.recordings import BATCH_SECONDS, Embed, ask_all, embed_recordings
+from simple_spk.sample_rate import SAMPLE_RATE
 from simple_spk.score_files import write_scores
 from simple_spk.scoring import score_trials
 from simple_spk.similarity import Similarity
@@ -36,8 +37,8 @@ class VerificationEvaluation:
         trials: str | Path,
         manifest: str | Path | None = None,
         audio_folder: str | Path | None = None,
-        sample_rate: int = 16000,
-        batch_seconds: float = 120.0,
+        sample_rate: int = SAMPLE_RATE,
+        batch_seconds: float = BATCH_SECONDS,
         workers: int = 0,
         progress: bool = True,
     ) -> None:

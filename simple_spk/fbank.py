@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simple_spk.arguments import remember_arguments
+from simple_spk.sample_rate import SAMPLE_RATE
 
 INT16_SCALE = 32768.0  # Kaldi's samples are 16-bit integers, ours lie in [-1, 1]
 PRE_EMPHASIS = 0.97
@@ -36,7 +37,7 @@ class Fbank(nn.Module):
 
     def __init__(
         self,
-        sample_rate: int = 16000,
+        sample_rate: int = SAMPLE_RATE,
         num_mels: int = 80,
         frame_milliseconds: float = 25.0,
         shift_milliseconds: float = 10.0,

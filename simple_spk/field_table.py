@@ -7,6 +7,7 @@ Python more than twice as long, and the text readers of numpy ten times as long.
 import gzip
 import itertools
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,6 +173,19 @@ def shown(line: bytes) -> str:
     """The line as it is shown in a message: quoted, and cut if it is long."""
     text = line.decode().strip()
     return repr(text if len(text) <= 200 else text[:200] + "...") if text else "a blank line"
+
+
+def first_misfit(
+    path: Path, content: bytes, fits: Callable[[list[bytes]], bool], example: str
+) -> str:
+    """What to say about the first line whose fields do not fit, where the first one was such."""
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not fits(line.split()):
+            return (
+                f"{path}, line {number}: found {shown(line)}; expected {example!r}, "
+                "the format of line 1"
+            )
+    raise AssertionError("called on a text without a malformed line")
 
 
 def _number(field: str) -> float:

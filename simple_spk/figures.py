@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from simple_spk import __version__
 from simple_spk.bootstrap import check_draws, intervals
+from simple_spk.error_curve import error_rates_at
 from simple_spk.known_lists import fingerprint, wrong_list_hint
-from simple_spk.metrics import bayes_threshold, error_rates_at, summary
+from simple_spk.metrics import PRIORS, bayes_threshold, summary
 from simple_spk.scored_trials import ScoredTrials
 from simple_spk.trials import Trials, speakers_by_name, speakers_of_recordings
 
@@ -26,7 +27,7 @@ NOTES = ("hint", "intervals_missing", "intervals_note")  # keys of what to tell 
 class FigureSettings:
     """What costs are of, and how intervals are drawn (none without replicates)."""
 
-    priors: Sequence[float] = (0.01, 0.05)
+    priors: Sequence[float] = PRIORS
     miss_cost: float = 1.0
     false_alarm_cost: float = 1.0
     replicates: int = 0

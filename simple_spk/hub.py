@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-FILES = ("model.safetensors", "config.yaml", "README.md")  # nothing else is fetched
+from simple_spk.model_folder import CARD, CONFIG, WEIGHTS
+
 _HUB_ID = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?", re.ASCII)
 
 
@@ -21,9 +22,9 @@ def resolve(model: str | Path) -> Path:
         return folder
     from huggingface_hub import snapshot_download  # slow, and for few
 
-    try:
+    try:  # nothing else of it is fetched
         fetched = snapshot_download(
-            hub_id["name"], revision=hub_id["revision"], allow_patterns=list(FILES)
+            hub_id["name"], revision=hub_id["revision"], allow_patterns=[WEIGHTS, CONFIG, CARD]
         )
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__

@@ -41,7 +41,7 @@ class Manifest:
     def row_of_id(self) -> dict[str, int]:
         """From an utterance's ID to its row."""
         assert self.ids is not None, "the manifest was read without its IDs"
-        return {self.ids[row]: row for row in range(len(self))}
+        return {name: row for row, name in enumerate(self.ids)}
 
 
 def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:

@@ -1,36 +1,19 @@
-"""Error measures of a verification system, exact, from its scores and the true labels.
+"""Measures of a verification system: short readings of its error rates, all of them exact.
 
-``error_rates`` is the one truth: a sweep of the threshold over all distinct scores, of which every
-measure is a short reading, so that they never disagree on what a tie or a weight means. A hundred
-million trials need no whole curve: ``rank`` sorts each class once, and ``around_equal_rates`` and
-``around_minimum_cost`` are the short parts of the curve that give the same readings to the bit.
+Where there are a hundred million trials, ``around_equal_rates``, ``around_minimum_cost`` and
+``at_target_scores`` are the short parts of the curve that give the same readings to the bit.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Rates = NDArray[np.float64]
+from simple_spk.error_curve import ErrorRates, RankedTrials, Rates, error_rates_at, rank
 
-
-@dataclass(frozen=True, eq=False)
-class ErrorRates:
-    """Both error rates at every threshold that matters: three arrays (m,), lowest threshold first.
-
-    A trial is accepted when ``score >= threshold``. The thresholds are the distinct scores, rising,
-    and then +inf: the first accepts every trial (miss 0, false alarm 1), the last rejects every
-    trial (miss 1, false alarm 0), and no threshold in between gives other rates. Along the arrays
-    misses never fall and false alarms never rise. Equal scores are one step, never an order.
-    A part of the curve has the same form, with some of the thresholds left out.
-    """
-
-    thresholds: NDArray[np.floating[Any]]  # in the precision of the scores
-    miss_rates: Rates  # share of the targets that score below the threshold
-    false_alarm_rates: Rates  # share of the non-targets that score at or above it
+PRIORS = (0.01, 0.05)  # of targets: those whose detection costs the field quotes
 
 
 class EqualErrorRate(NamedTuple):
@@ -45,111 +28,6 @@ class DetectionCost(NamedTuple):
 
     cost: float
     threshold: float
-
-
-class Ranks(NamedTuple):
-    """The scores of one class, rising (k,), and the mass below each rank (k + 1,).
-
-    Without weights the mass below a rank is the rank itself, and no array is kept for it.
-    """
-
-    scores: NDArray[np.floating[Any]]
-    mass_below_rank: Rates | None = None
-
-    @property
-    def mass(self) -> float:
-        """The mass of the whole class: its number of trials, or the sum of their weights."""
-        return len(self.scores) if self.mass_below_rank is None else self.mass_below_rank[-1]
-
-    def mass_below(
-        self, thresholds: NDArray[Any], side: Literal["left", "right"] = "left"
-    ) -> NDArray[Any]:
-        """The mass (m,) that scores below each threshold (m,), or ("right") at or below it."""
-        ranks = np.searchsorted(self.scores, thresholds, side)
-        return ranks if self.mass_below_rank is None else self.mass_below_rank[ranks]
-
-    def sum(self, values: NDArray[Any]) -> float:
-        """The weighted sum of values (k,), which are in the order of ``scores``."""
-        if self.mass_below_rank is None:
-            return float(np.sum(values))
-        return float(values @ np.diff(self.mass_below_rank))
-
-
-class RankedTrials(NamedTuple):
-    """A list of trials, each class sorted by score: all that any reading of the curve needs."""
-
-    targets: Ranks
-    nontargets: Ranks
-
-    def rates_at(self, thresholds: NDArray[Any]) -> ErrorRates:
-        """The error rates at rising ``thresholds`` (m,), which need not be scores."""
-        misses = self.targets.mass_below(thresholds) / self.targets.mass
-        rejections = self.nontargets.mass_below(thresholds)
-        false_alarms = np.subtract(self.nontargets.mass, rejections, out=rejections)
-        return ErrorRates(thresholds, misses, false_alarms / self.nontargets.mass)
-
-    def thresholds_between(self, lowest: float, highest: float) -> NDArray[Any]:
-        """The distinct scores from ``lowest`` to ``highest``, rising; then +inf if that is highest.
-
-        Both bounds have to be scores, or infinite.
-        """
-        bounds = np.array([lowest, highest], dtype=self.targets.scores.dtype)
-        inside = [bounds[1:]]  # one of the scores anyway, unless it is +inf
-        for scores, _ in self:
-            first = np.searchsorted(scores, bounds[0])
-            inside.append(scores[first : np.searchsorted(scores, bounds[1], "right")])
-        merged = np.concatenate(inside)
-        merged.sort()
-        return merged[np.append(True, merged[1:] != merged[:-1])]
-
-
-def rank(scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None) -> RankedTrials:
-    """Both classes of ``scores`` (n,) sorted; arguments as in ``error_rates``.
-
-    Bare values are sorted, class by class: a fraction of the time and memory of an argsort.
-    """
-    values, labels, masses = _checked(scores, is_target, weights)
-    if masses is not None:
-        return RankedTrials(*(_weighted_ranks(values, masses, c) for c in (labels, ~labels)))
-    return RankedTrials(*(Ranks(_sorted_members(values, labels, c)) for c in (True, False)))
-
-
-def error_rates(
-    scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None
-) -> ErrorRates:
-    """Error rates at each distinct value of ``scores`` (n,), and at +inf.
-
-    ``is_target`` (n,) holds booleans or 0 and 1; a trial of weight w counts as w equal trials, so
-    one of weight 0 is not there.
-
-    >>> rates = error_rates([0.1, 0.4, 0.4, 0.9], [False, False, True, True])
-    >>> rates.thresholds.tolist()
-    [0.1, 0.4, 0.9, inf]
-    >>> rates.miss_rates.tolist(), rates.false_alarm_rates.tolist()
-    ([0.0, 0.0, 0.5, 1.0], [1.0, 0.5, 0.0, 0.0])
-    """
-    trials = rank(scores, is_target, weights)
-    return trials.rates_at(trials.thresholds_between(-math.inf, math.inf))
-
-
-def error_rates_at(
-    scores: ArrayLike, is_target: ArrayLike, threshold: float, weights: ArrayLike | None = None
-) -> tuple[float, float]:
-    """Miss and false alarm rate of accepting from ``threshold`` upwards, such as SimPLE's own -b.
-
-    >>> error_rates_at([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1], threshold=0.5)
-    (0.5, 0.0)
-    """
-    if math.isnan(threshold):
-        raise ValueError("threshold must be a number, not nan")
-    values, labels, masses = _checked(scores, is_target, weights)
-    # As an array: a bare number would be rounded to the precision of the scores.
-    is_wrong = (values >= np.array([threshold])) != labels
-    miss, false_alarm = (
-        np.average(is_wrong[members], weights=None if masses is None else masses[members])
-        for members in (labels, ~labels)
-    )
-    return float(miss), float(false_alarm)
 
 
 def around_equal_rates(trials: RankedTrials) -> ErrorRates:
@@ -204,6 +82,7 @@ def equal_error_rate(rates: ErrorRates) -> EqualErrorRate:
     operating point, of the two around the crossing, whose rates differ less (the lower one if they
     differ alike): always one of the scores, so it follows them under any rising transform.
 
+    >>> from simple_spk.error_curve import error_rates
     >>> equal_error_rate(error_rates([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])).rate
     0.25
     >>> equal_error_rate(error_rates([0.7, 0.7, 0.7], [0, 1, 1]))
@@ -249,6 +128,7 @@ def minimum_detection_cost(
 ) -> DetectionCost:
     """The lowest normalised detection cost of all thresholds, at most 1, and the lowest of those.
 
+    >>> from simple_spk.error_curve import error_rates
     >>> rates = error_rates([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])
     >>> minimum_detection_cost(rates, target_prior=0.01)
     DetectionCost(cost=0.5, threshold=0.9)
@@ -318,6 +198,7 @@ def true_positive_rate_at(rates: ErrorRates, false_positive_rate: float) -> floa
 
     Not interpolated: some threshold does reach it.
 
+    >>> from simple_spk.error_curve import error_rates
     >>> true_positive_rate_at(error_rates([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1]), 0.1)
     0.5
     """
@@ -337,7 +218,7 @@ def summary(
     scores: ArrayLike,
     is_target: ArrayLike,
     weights: ArrayLike | None = None,
-    priors: Sequence[float] = (0.01, 0.05),
+    priors: Sequence[float] = PRIORS,
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
 ) -> dict[str, Any]:
@@ -378,77 +259,6 @@ def summary(
 def prior_name(prior: float) -> str:
     """A prior as it is written in the keys of ``summary``: 0.01 is "0.01"; no two share one."""
     return repr(float(prior))
-
-
-def _checked(
-    scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None
-) -> tuple[NDArray[np.floating[Any]], NDArray[np.bool_], Rates | None]:
-    """Scores, labels and weights as arrays (n,), or a ValueError that says what is wrong."""
-    values, labels = np.asarray(scores), np.asarray(is_target)
-    masses = None if weights is None else np.asarray(weights, dtype=np.float64)
-    for name, array in (("is_target", labels), ("weights", masses)):
-        if array is not None and (values.ndim != 1 or array.shape != values.shape):
-            raise ValueError(
-                f"scores have shape {values.shape} and {name} {array.shape}; "
-                "both must be one-dimensional and of the same length"
-            )
-    if len(values) == 0:
-        raise ValueError("there are no scores; at least one target and one non-target are needed")
-    if values.dtype.kind != "f":
-        values = values.astype(np.float64)
-    if not (np.isfinite(values.min()) and np.isfinite(values.max())):  # NaN would be both
-        _require(np.isfinite(values), values, "scores must be finite")
-    if labels.dtype != np.bool_:
-        _require((labels == 0) | (labels == 1), labels, "is_target must hold booleans, or 0 and 1")
-        labels = labels.astype(bool)
-    counted = labels
-    if masses is not None:
-        _require(np.isfinite(masses) & (masses >= 0), masses, "weights must be finite and >= 0")
-        counted = labels[masses > 0]
-    targets = int(np.count_nonzero(counted))
-    if not 0 < targets < len(counted):
-        raise ValueError(
-            f"found {targets} targets and {len(counted) - targets} non-targets (trials of weight 0 "
-            "left out); at least one of each is needed"
-        )
-    return values, labels, masses
-
-
-def _require(is_good: NDArray[np.bool_], values: NDArray[Any], rule: str) -> None:
-    """Nothing if ``is_good`` (n,) holds throughout; else a ValueError with the first offender."""
-    bad = len(is_good) - int(np.count_nonzero(is_good))
-    if bad:
-        first = int(np.argmin(is_good))
-        raise ValueError(
-            f"{rule}: {bad} of {len(values)} are not, the first at index {first}: {values[first]}"
-        )
-
-
-def _sorted_members(
-    values: NDArray[Any], labels: NDArray[np.bool_], label: bool, block: int = 2**14
-) -> NDArray[Any]:
-    """The values (n,) that have a label, sorted; in blocks whose indexes stay in the cache."""
-    targets = int(np.count_nonzero(labels))
-    members = np.empty(targets if label else len(values) - targets, dtype=values.dtype)
-    filled = 0
-    for start in range(0, len(values), block):
-        has_label = labels[start : start + block] == label
-        count = int(np.count_nonzero(has_label))
-        # Much faster than values[has_label], which stumbles over every change of label.
-        members[filled : filled + count] = np.compress(has_label, values[start : start + block])
-        filled += count
-    members.sort()
-    return members
-
-
-def _weighted_ranks(
-    values: NDArray[np.floating[Any]], masses: Rates, members: NDArray[np.bool_]
-) -> Ranks:
-    """The ranks of the members of a class, those of weight 0 left out."""
-    members = members & (masses > 0)
-    values, masses = values[members], masses[members]
-    order = np.argsort(values)
-    return Ranks(values[order], np.append(0.0, np.cumsum(masses[order])))
 
 
 def _coarse_curve(trials: RankedTrials) -> ErrorRates:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from simple_spk.fbank import Fbank
 from simple_spk.model import Model
-from simple_spk.whole_file import whole_file
+from simple_spk.whole_file import whole_file, write_text
 
 GRAPH, CONFIG, PARITY = "model.onnx", "config.yaml", "parity.safetensors"
 FORMAT = 1
@@ -85,8 +85,7 @@ def export_onnx(folder: str | Path, model: Model) -> None:
     parity = {"waveforms": waveforms, "lengths": lengths, "embeddings": embeddings}
     with whole_file(folder / PARITY) as partial:
         partial.write_bytes(save({name: tensor.numpy() for name, tensor in parity.items()}))
-    with whole_file(folder / CONFIG) as partial:
-        partial.write_text(_HOW_TO_USE + _describe(model, embeddings.shape[1]), encoding="utf-8")
+    write_text(folder / CONFIG, _HOW_TO_USE + _describe(model, embeddings.shape[1]))
 
 
 def check_onnx(folder: str | Path) -> float:

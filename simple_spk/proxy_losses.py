@@ -14,7 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
+from simple_spk.similarity import (
+    ANGULAR_BIAS,
+    CosineSimilarity,
+    GeneralizedInnerProduct,
+    Similarity,
+)
 
 # Cosines keep this distance from 1 and -1 where angles are taken: there their slope is infinite.
 SMALLEST_GAP = 1e-6
@@ -98,7 +103,11 @@ class GeneralizedSoftmaxLoss(ProxyLoss):
     """
 
     def __init__(
-        self, embedding_dim: int, num_classes: int, angular_bias: float = 0.3, margin: float = 0.0
+        self,
+        embedding_dim: int,
+        num_classes: int,
+        angular_bias: float = ANGULAR_BIAS,
+        margin: float = 0.0,
     ) -> None:
         super().__init__(embedding_dim, num_classes, GeneralizedInnerProduct(angular_bias))
         if margin < 0.0:

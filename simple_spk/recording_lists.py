@@ -52,9 +52,8 @@ def find_recordings(sources: Sequence[Path]) -> NamedRecordings:
 def _of_manifest(path: Path) -> NamedRecordings:
     """The recordings of a manifest, by its IDs."""
     manifest = read_manifest(path)
-    assert manifest.ids is not None
-    rows = range(len(manifest))
-    return NamedRecordings([manifest.ids[row] for row in rows], [manifest.wav(row) for row in rows])
+    paths = [manifest.wav(row) for row in range(len(manifest))]
+    return NamedRecordings(list(manifest.row_of_id), paths)
 
 
 def _of_list(path: Path) -> NamedRecordings:

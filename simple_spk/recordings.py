@@ -24,6 +24,7 @@ from simple_spk.cores import usable_cores
 from simple_spk.distributed import gather_objects, rank, world_size
 from simple_spk.quality import QualityMeter, RecordingQuality
 from simple_spk.sample_arrays import Samples, array_blocks, array_seconds
+from simple_spk.sample_rate import SAMPLE_RATE
 
 Recording = str | Path | Samples  # a file, or its samples
 # From padded waveforms (n, samples) and their lengths (n,) to embeddings (n, dim).
@@ -54,7 +55,7 @@ class EmbeddedBatch(NamedTuple):
 def embed_recordings(
     recordings: Sequence[Recording],
     embed: Embed,
-    sample_rate: int = 16000,
+    sample_rate: int = SAMPLE_RATE,
     batch_seconds: float = BATCH_SECONDS,
     workers: int = 0,
     progress: bool = True,
@@ -98,7 +99,7 @@ def embed_recordings(
 def embedded_batches(
     recordings: Sequence[Recording],
     embed: Embed,
-    sample_rate: int = 16000,
+    sample_rate: int = SAMPLE_RATE,
     batch_seconds: float = BATCH_SECONDS,
     workers: int = 0,
     progress: bool = False,

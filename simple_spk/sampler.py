@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.class_sampler import ClassSampler, Words, draw_seeds
+from simple_spk.sample_rate import SAMPLE_RATE
 from simple_spk.schedule import Stages
 
 
@@ -44,7 +45,7 @@ class SpeakerSampler(ClassSampler[Crop]):
         speakers_per_batch: int,
         recordings_per_speaker: int,
         crop_seconds: Sequence[float] | Mapping[int, Sequence[float]] = (3.0, 8.0),
-        sample_rate: int = 16000,
+        sample_rate: int = SAMPLE_RATE,
         batches_per_epoch: int | None = None,
         count_exponent: float = 0.5,
         minimum_recordings: int = 2,

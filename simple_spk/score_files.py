@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simple_spk.field_table import FieldTable, cut_fields, read_text, shown
+from simple_spk.field_table import FieldTable, cut_fields, first_misfit, read_text, shown
 from simple_spk.trials import Trials, check_distinct, name_of, pair_numbers
 from simple_spk.whole_file import whole_file
 
@@ -144,7 +144,7 @@ def _recognised(path: Path, content: bytes, trials: Trials | None) -> tuple[_Lay
     table = cut_fields(content, layouts[0].columns)
     fitting = [] if table is None else [one for one in layouts if _are_labels(table, one)]
     if table is None or not fitting:
-        raise ValueError(_first_misfit(path, content, layouts[0]))
+        raise ValueError(first_misfit(path, content, layouts[0].fits, layouts[0].example))
     if len(fitting) > 1:  # names that look like numbers
         numeric = [one for one in fitting if not np.isnan(table.numbers(one.score)).any()]
         if trials is not None:
@@ -223,17 +223,6 @@ def _rows_of(trials: Trials, found: Trials) -> NDArray[np.int64]:
                 f"({len(wrong)} such lines): expected the same: correct one of them"
             )
     return rows
-
-
-def _first_misfit(path: Path, content: bytes, layout: _Layout) -> str:
-    """What to say about the first line that breaks the layout of the file."""
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not layout.fits(line.split()):
-            return (
-                f"{path}, line {number}: found {shown(line)}; expected {layout.example!r}, "
-                "the format of line 1"
-            )
-    raise AssertionError("called on a file without a malformed line")
 
 
 def _is_number(field: bytes) -> bool:

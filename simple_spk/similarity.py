@@ -12,6 +12,8 @@ from torch.nn import functional
 
 from simple_spk.arguments import remember_arguments
 
+ANGULAR_BIAS = 0.3  # b_theta in every experiment of the paper
+
 
 class Similarity(nn.Module):
     """A symmetric score of two embeddings, written as an inner product of lifted embeddings."""
@@ -38,7 +40,7 @@ class GeneralizedInnerProduct(Similarity):
     """The paper's Eq. 6: ``S(x, z) = <x, z> - b_theta |x| |z| = |x| |z| (cos(x, z) - b_theta)``.
 
     ``angular_bias`` is the paper's b_theta: the cosine at which the score changes sign. Every
-    experiment of the paper keeps it fixed at 0.3; ``learnable=True`` is the reading of its text.
+    experiment of the paper keeps it fixed; ``learnable=True`` is the reading of its text.
 
     >>> similarity = GeneralizedInnerProduct(angular_bias=0.5)
     >>> similarity(torch.tensor([[3.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -47,7 +49,7 @@ class GeneralizedInnerProduct(Similarity):
 
     angular_bias: Tensor
 
-    def __init__(self, angular_bias: float = 0.3, learnable: bool = False) -> None:
+    def __init__(self, angular_bias: float = ANGULAR_BIAS, learnable: bool = False) -> None:
         super().__init__()
         if not -1.0 <= angular_bias <= 1.0:
             raise ValueError(

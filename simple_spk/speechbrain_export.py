@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from simple_spk.model import Model
 from simple_spk.similarity import Similarity
-from simple_spk.whole_file import whole_file
+from simple_spk.whole_file import whole_file, write_text
 
 SETTINGS, WEIGHTS = "hyperparams.yaml", "embedding_model.ckpt"  # names that SpeechBrain expects
 
@@ -80,8 +80,7 @@ def export_speechbrain(folder: str | Path, model: Model) -> None:
     )
     with whole_file(folder / WEIGHTS) as partial:
         torch.save(embedding_model.state_dict(), partial)
-    with whole_file(folder / SETTINGS) as partial:
-        partial.write_text(settings, encoding="utf-8")
+    write_text(folder / SETTINGS, settings)
 
 
 def _new(name: str, part: Any) -> str:

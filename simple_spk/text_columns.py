@@ -32,6 +32,9 @@ class TextColumn:
     def __len__(self) -> int:
         return len(self.ends)
 
+    def __iter__(self) -> Iterator[str]:
+        return map(self.__getitem__, range(len(self)))
+
     def __getitem__(self, row: int) -> str:
         if not 0 <= row < len(self.ends):
             raise IndexError(f"row {row} of a column of {len(self.ends)} rows")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.field_table import cut_fields, read_text, shown
+from simple_spk.field_table import cut_fields, first_misfit, read_text, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Trials:
         return len(self.enrol)
 
 
-class _Format(NamedTuple):
+class _Layout(NamedTuple):
     """How a line is laid out: the columns of both recordings, and of the label if there is one."""
 
     example: str
@@ -63,10 +63,10 @@ class _Format(NamedTuple):
 
 
 # In order of preference: a word after two names tells more about the format than a leading 0 or 1.
-_FORMATS = (
-    _Format("enrol test target|nontarget", 0, 1, 2, (b"nontarget", b"target")),
-    _Format("0|1 enrol test", 1, 2, 0, (b"0", b"1")),
-    _Format("enrol test", 0, 1, None, (b"", b"")),
+_LAYOUTS = (
+    _Layout("enrol test target|nontarget", 0, 1, 2, (b"nontarget", b"target")),
+    _Layout("0|1 enrol test", 1, 2, 0, (b"0", b"1")),
+    _Layout("enrol test", 0, 1, None, (b"", b"")),
 )
 
 
@@ -84,19 +84,19 @@ def read_trials(path: str | Path) -> Trials:
     if not content:
         raise ValueError(f"{path} is empty; expected one trial per line, such as {_examples()}")
     first = content.split(b"\n", 1)[0]
-    layout = next((layout for layout in _FORMATS if layout.fits(first.split())), None)
+    layout = next((layout for layout in _LAYOUTS if layout.fits(first.split())), None)
     if layout is None:
         raise ValueError(
             f"{path}, line 1: found {shown(first)}; expected a trial, such as {_examples()}"
         )
     table = cut_fields(content, layout.columns)
     if table is None:
-        raise ValueError(_first_misfit(path, content, layout))
+        raise ValueError(first_misfit(path, content, layout.fits, layout.example))
     is_target = None
     if layout.label is not None:
         is_nontarget, is_target = (table.are(layout.label, label) for label in layout.labels)
         if not (is_nontarget | is_target).all():
-            raise ValueError(_first_misfit(path, content, layout))
+            raise ValueError(first_misfit(path, content, layout.fits, layout.example))
     ids, sides = table.index(layout.enrol, layout.test)
     trials = Trials(
         ids=ids,
@@ -213,17 +213,6 @@ def _connected(count: int, starts: NDArray[np.int32], ends: NDArray[np.int32]) -
         labels = joined
 
 
-def _first_misfit(path: Path, content: bytes, layout: _Format) -> str:
-    """What to say about the first line that breaks the format of the list."""
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not layout.fits(line.split()):
-            return (
-                f"{path}, line {number}: found {shown(line)}; expected {layout.example!r}, "
-                "the format of line 1"
-            )
-    raise AssertionError("called on a list without a malformed line")
-
-
 def _examples() -> str:
     """The known formats, for a message."""
-    return ", ".join(repr(layout.example) for layout in _FORMATS)
+    return ", ".join(repr(layout.example) for layout in _LAYOUTS)

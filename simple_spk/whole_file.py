@@ -1,8 +1,10 @@
 """Files that are whole or do not exist."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -27,3 +29,14 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
         raise
     partial.replace(path)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file that, if it exists, is whole."""
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write plain data as a JSON file that, if it exists, is whole."""
+    write_text(path, json.dumps(content, indent=2) + "\n")

@@ -11,11 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from simple_spk.calibration import Calibration
 from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
 from simple_spk.model import trained_model
-from simple_spk.model_folder import save_model
+from simple_spk.model_folder import load_model, save_model
 from simple_spk.resnet import ResNet
+from tests.command_line import TRIALS
 
 SAMPLE_RATE = 16000
 
@@ -116,3 +118,28 @@ def model_folder(tiny_model: tuple[Fbank, ResNet, SimPLELoss], tmp_path: Path) -
     """The folder of ``tiny_model``."""
     save_model(tmp_path / "model", trained_model(*tiny_model))
     return tmp_path / "model"
+
+
+@pytest.fixture
+def trials(tmp_path: Path) -> Path:
+    """A labelled list of all pairs of the recordings in ``audio_folder``."""
+    path = tmp_path / "trials.txt"
+    path.write_text("".join(f"{int(same)} {x} {y}\n" for x, y, same in TRIALS))
+    return path
+
+
+@pytest.fixture
+def unlabelled(tmp_path: Path) -> Path:
+    """The same list without its labels."""
+    path = tmp_path / "unlabelled.txt"
+    path.write_text("".join(f"{x} {y}\n" for x, y, _ in TRIALS))
+    return path
+
+
+@pytest.fixture
+def calibrated_folder(model_folder: Path) -> Path:
+    """A model folder whose calibration accepts nearly all pairs, with two measured rates."""
+    pairs = ((0.1, 2.0), (0.01, 400.0))
+    calibration = Calibration(1.0, 5.0, {"least_length": 0.01}, 0.5, "list", 1000, 10, pairs)
+    save_model(model_folder, load_model(model_folder)._replace(calibration=calibration))
+    return model_folder

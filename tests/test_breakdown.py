@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from simple_spk.bootstrap import intervals
-from simple_spk.metrics import equal_error_rate, error_rates, minimum_detection_cost
+from simple_spk.error_curve import error_rates
+from simple_spk.metrics import equal_error_rate, minimum_detection_cost
 from simple_spk.report.breakdown import (
     MINIMUM_SPEAKERS,
     MINIMUM_TRIALS,

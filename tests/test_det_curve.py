@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
-from simple_spk.metrics import equal_error_rate, error_rates
+from simple_spk.error_curve import error_rates
+from simple_spk.metrics import equal_error_rate
 from simple_spk.report.det_curve import GRID_LINES, TICKS, det_curve, det_limits, probit
 from simple_spk.report.det_plot import write_det_plot
 from simple_spk.report.operating_points import OWN_THRESHOLD, operating_points

@@ -21,8 +21,7 @@ from simple_spk.loss import SimPLELoss
 from simple_spk.model import trained_model
 from simple_spk.model_folder import save_model
 from simple_spk.resnet import ResNet
-
-Capture = pytest.CaptureFixture[str]
+from tests.command_line import NAMES, Capture, fails_naming
 
 
 def run(*arguments: object) -> int:
@@ -33,6 +32,60 @@ def run(*arguments: object) -> int:
 def corpus(audio_folder: Path, tmp_path: Path) -> Path:
     """A copy of the recordings that may be damaged."""
     return Path(shutil.copytree(audio_folder, tmp_path / "corpus"))
+
+
+def test_embed_writes_what_the_library_returns(
+    model_folder: Path, audio_folder: Path, recordings: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    output = tmp_path / "e.npz"
+    assert run("--model", model_folder, audio_folder, "-o", output) == 0
+    assert "6 embeddings of dimension 16" in capsys.readouterr().out
+    found = read_embeddings(output)
+    assert found.ids == NAMES
+    expected = Extractor.load(model_folder).embed(recordings)
+    np.testing.assert_allclose(found.matrix, expected, rtol=1e-5)
+
+
+def test_embed_takes_files_and_folders_within_folders(
+    model_folder: Path, recordings: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "speakers" / "x").mkdir(parents=True)
+    (tmp_path / "speakers" / "notes.txt").write_text("not audio")
+    (tmp_path / "speakers" / "x" / "1.WAV").write_bytes(recordings[1].read_bytes())
+    output = tmp_path / "e.npz"
+    sources = (recordings[0], tmp_path / "speakers")
+    assert run("--model", model_folder, *sources, "-o", output) == 0
+    assert read_embeddings(output).ids == ["a0.wav", "x/1.WAV"]
+
+
+def test_embed_follows_links_but_not_in_a_circle(
+    model_folder: Path, recordings: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "1.wav").write_bytes(recordings[0].read_bytes())
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "speaker").symlink_to(tmp_path / "real")
+    embed = ("--model", model_folder, tmp_path / "corpus", "-o", tmp_path / "e.npz")
+    assert run(*embed) == 0
+    assert read_embeddings(tmp_path / "e.npz").ids == ["speaker/1.wav"]
+    (tmp_path / "real" / "again").symlink_to(tmp_path / "corpus")
+    fails_naming(capsys, "the same folder", "embed", *embed)
+
+
+def test_recordings_that_would_share_an_id_are_not_mixed_up(
+    model_folder: Path, recordings: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "a0.wav").write_bytes(recordings[0].read_bytes())
+    sources = ("--model", model_folder, recordings[0], tmp_path / "a0.wav")
+    fails_naming(capsys, "one id", "embed", *sources, "-o", tmp_path / "e.npz")
+
+
+def test_a_folder_without_audio_is_named(
+    model_folder: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "hollow").mkdir()
+    sources = ("--model", model_folder, tmp_path / "hollow")
+    fails_naming(capsys, "hollow", "embed", *sources, "-o", tmp_path / "e.npz")
 
 
 def test_bad_recordings_are_named_and_the_rest_is_written(

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simple_spk.error_curve import error_rates
 from simple_spk.faces.face_pairs import read_face_pairs
 from simple_spk.faces.fold_accuracy import fold_accuracies, most_accurate_threshold
 from simple_spk.faces.verification_rates import verification_rates
-from simple_spk.metrics import error_rates, true_positive_rate_at
+from simple_spk.metrics import true_positive_rate_at
 
 laws = settings(max_examples=60, deadline=None, derandomize=True)
 

@@ -24,7 +24,7 @@ CORE = {
     *("proxy_losses", "hard_example_losses", "quality_losses", "sphereface2", "bessel"),
     *("metric_learning", "schedule", "arguments", "queue_defects"),
 }
-NUMPY_ONLY = {"metrics", "trials", "field_table"}
+NUMPY_ONLY = {"error_curve", "metrics", "trials", "field_table"}
 
 
 def dotted(path: Path) -> str:

@@ -12,7 +12,8 @@ import pytest
 
 from simple_spk.bootstrap import intervals
 from simple_spk.commands import metrics as command
-from simple_spk.metrics import error_rates_at, summary
+from simple_spk.error_curve import error_rates_at
+from simple_spk.metrics import summary
 from simple_spk.score_files import SCORE_FORMATS, write_scores
 from simple_spk.trials import Trials, read_trials
 

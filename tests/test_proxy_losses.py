@@ -18,67 +18,24 @@ from simple_spk.proxy_losses import (
 from simple_spk.quality_losses import AdaFaceLoss, MagFaceLoss, SCFArcFaceLoss
 from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct
 from simple_spk.sphereface2 import SphereFace2Loss
+from tests.loss_formulas import (
+    CLASSES,
+    DIM,
+    angular,
+    arc,
+    assert_same,
+    clusters,
+    cosine,
+    make,
+    negative_log_share,
+    value_and_gradients,
+)
 
-DIM, CLASSES = 6, 5
 PROXY_LOSSES = [
     *(SoftmaxLoss, GeneralizedSoftmaxLoss, NormFaceLoss, SphereFaceLoss, CosFaceLoss, ArcFaceLoss),
     *(CircleLoss, CurricularFaceLoss, SphereFace2Loss, MagFaceLoss, AdaFaceLoss, BroadFaceLoss),
     SCFArcFaceLoss,
 ]
-
-
-def clusters(n=20, dim=DIM, classes=CLASSES, length=1.0, dtype=torch.float64, seed=0):
-    """Embeddings (n, dim) around a centre per class, and their labels (n,)."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(classes, dim, generator=generator, dtype=dtype)
-    labels = torch.arange(n) % classes
-    noise = torch.randn(n, dim, generator=generator, dtype=dtype)
-    return (centres[labels] + 0.5 * noise) * length, labels
-
-
-def make(loss_class, *args, **kwargs):
-    """A loss in double precision, always the same."""
-    torch.manual_seed(1)
-    return loss_class(DIM, kwargs.pop("num_classes", CLASSES), *args, **kwargs).double()
-
-
-def value_and_gradients(loss, function, embeddings, labels):
-    """The loss with its gradients for embeddings and for all parameters."""
-    embeddings = embeddings.clone().requires_grad_()
-    value = function(embeddings, labels)
-    wanted = [embeddings, *loss.parameters()]
-    gradients = torch.autograd.grad(value, wanted, allow_unused=True)
-    return [value.detach(), *gradients]
-
-
-def assert_same(loss, slow, embeddings, labels):
-    """The loss and a slow function of one embedding and its label have one value and gradient."""
-
-    def mean(embeddings, labels):
-        pairs = zip(embeddings, labels.tolist(), strict=True)
-        return torch.stack([slow(x, y) for x, y in pairs]).mean()
-
-    expected = value_and_gradients(loss, mean, embeddings, labels)
-    actual = value_and_gradients(loss, loss, embeddings, labels)
-    for one, other in zip(actual, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
-
-
-def negative_log_share(logits, y):
-    """-log softmax, written out around the largest."""
-    logits = torch.stack(list(logits))
-    return (logits - logits[y]).exp().sum().log()
-
-
-def cosine(x, w):
-    return (x * w).sum() / (x.square().sum().sqrt() * w.square().sum().sqrt())
-
-
-def angular(loss, x, y, target, other=lambda c: c):
-    """Scaled cross-entropy with ``target`` of the true class's cosine and ``other`` of the rest."""
-    cosines = [cosine(x, w) for w in loss.class_vectors]
-    logits = [target(c) if j == y else other(c) for j, c in enumerate(cosines)]
-    return negative_log_share([loss.logit_scale * logit for logit in logits], y)
 
 
 # ---- values and gradients -----------------------------------------------------------------------
@@ -117,14 +74,6 @@ def test_normface_and_cosface_equal_their_formulas():
     assert_same(loss, lambda x, y: angular(loss, x, y, lambda c: c), *clusters())
     cosface = make(CosFaceLoss, margin=0.35, logit_scale=7.0)
     assert_same(cosface, lambda x, y: angular(cosface, x, y, lambda c: c - 0.35), *clusters())
-
-
-def arc(cosine_value, margin):
-    """cos(theta + m) and, beyond pi, what the published code puts there."""
-    angle = torch.arccos(cosine_value)
-    if angle + margin > math.pi:
-        return cosine_value - margin * math.sin(margin)
-    return torch.cos(angle + margin)
 
 
 @pytest.mark.parametrize("margin", [0.2, 0.5, 1.5])
@@ -199,223 +148,6 @@ def test_detached_sphereface_has_the_value_of_the_margin_and_the_gradient_of_cos
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(actual[0], whole(embeddings, labels).detach())
     assert not torch.allclose(actual[1], value_and_gradients(whole, whole, embeddings, labels)[1])
-
-
-def test_detached_sphereface2_has_the_value_of_the_spread_and_the_gradient_of_cosines():
-    embeddings, labels = clusters()
-    whole, detached = (make(SphereFace2Loss, detached=choice) for choice in (False, True))
-    cosines = detached.cosines(embeddings, detached.class_vectors).detach()
-    added = 2.0 * ((cosines + 1.0) / 2.0) ** 3 - 1.0 - cosines
-
-    def constant_spread(embeddings, labels):
-        values = detached.cosines(embeddings, detached.class_vectors) + added
-        total = 0.0
-        for row, y in zip(values, labels.tolist(), strict=True):
-            for j, value in enumerate(row):
-                sign, weight = (1.0, 0.7) if j == y else (-1.0, 0.3)
-                logit = 32.0 * (value - sign * 0.2) + detached.boundary_bias
-                total = total + weight * functional.softplus(-sign * logit)
-        return 50.0 / 32.0 * total / len(labels)
-
-    expected = value_and_gradients(detached, constant_spread, embeddings, labels)
-    actual = value_and_gradients(detached, detached, embeddings, labels)
-    for one, other in zip(actual, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(actual[0], whole(embeddings, labels).detach())
-
-
-def test_circle_equals_its_formula():
-    loss = make(CircleLoss, margin=0.25, logit_scale=8.0)
-
-    def slow(x, y):
-        cosines = [cosine(x, w) for w in loss.class_vectors]
-        positive = cosines[y]
-        weight = max(0.0, 1.25 - positive.item())
-        total = 0.0
-        for j, c in enumerate(cosines):
-            if j != y:
-                negative = 8.0 * max(0.0, c.item() + 0.25) * (c - 0.25)
-                total = total + (negative - 8.0 * weight * (positive - 0.75)).exp()
-        return torch.log(1 + total)
-
-    assert_same(loss, slow, *clusters())
-
-
-def test_curricularface_equals_its_formula_and_remembers_its_mean():
-    loss = make(CurricularFaceLoss, margin=0.3, logit_scale=7.0, newest_weight=0.2)
-    first, second = clusters(seed=0), clusters(seed=1)
-    loss(*first)
-
-    def mean_target(embeddings, labels):
-        pairs = zip(embeddings, labels.tolist(), strict=True)
-        with torch.no_grad():
-            return torch.stack([cosine(x, loss.class_vectors[y]) for x, y in pairs]).mean()
-
-    t = 0.2 * mean_target(*first)
-    torch.testing.assert_close(loss.mean_target, t)
-    t = 0.8 * t + 0.2 * mean_target(*second)
-
-    def slow(x, y):
-        positive = arc(cosine(x, loss.class_vectors[y]), 0.3)
-        return angular(
-            loss, x, y, lambda c: arc(c, 0.3), lambda c: c * (t + c) if c > positive else c
-        )
-
-    assert_same(loss, slow, *second)
-    torch.testing.assert_close(loss.mean_target, t)
-    loss.eval()(*first)
-    torch.testing.assert_close(loss.mean_target, t)  # only training moves it
-
-
-def test_sphereface2_equals_its_formula():
-    loss = make(SphereFace2Loss, 0.3, 9.0, positive_weight=0.7, exponent=3.0, scale=5.0)
-
-    def slow(x, y):
-        total = 0.0
-        for j, w in enumerate(loss.class_vectors):
-            spread = 2 * ((cosine(x, w) + 1) / 2) ** 3 - 1
-            if j == y:
-                inner = -9.0 * (spread - 0.3) - loss.boundary_bias
-                total = total + 0.7 / 9.0 * torch.log(1 + inner.exp())
-            else:
-                inner = 9.0 * (spread + 0.3) + loss.boundary_bias
-                total = total + 0.3 / 9.0 * torch.log(1 + inner.exp())
-        return 5.0 * total
-
-    assert_same(loss, slow, *clusters())
-
-
-def test_sphereface2_starts_at_the_bias_of_least_loss():
-    embeddings, labels = clusters(classes=50, n=50)
-    for settings in ({}, {"margin_ramp": [3, 9]}):  # with a ramp, that of no margin
-        loss = make(SphereFace2Loss, 0.2, 20.0, num_classes=50, **settings)
-        loss.class_vectors.data = torch.zeros_like(loss.class_vectors)  # all cosines 0
-        loss.at_step(0)
-        loss(embeddings, labels).backward()
-        assert abs(float(loss.boundary_bias.grad)) < 1e-5
-    loss = make(SphereFace2Loss, 0.2, 20.0, num_classes=50)
-    loss.class_vectors.data = torch.zeros_like(loss.class_vectors)
-    loss(embeddings, labels).backward()
-    assert abs(float(loss.boundary_bias.grad)) < 1e-5
-    with torch.no_grad():
-        loss.boundary_bias += 0.1
-    loss.zero_grad()
-    loss(embeddings, labels).backward()
-    assert float(loss.boundary_bias.grad) > 1e-3
-
-
-@pytest.mark.parametrize("classes", [2, 3, 5])
-def test_sphereface2_starts_with_few_classes_and_wide_margins(classes):
-    """The margin's share of the root is lost in rounding; if positives outweigh, it is all."""
-    loss = make(SphereFace2Loss, 0.5, 64.0, num_classes=classes)
-    negatives = 0.3 * (classes - 1)
-
-    def slope(bias):  # of the loss at cosines 0, where g is -0.75
-        positive, negative = 64.0 * -1.25 + bias, 64.0 * -0.25 + bias
-        return negatives / (1 + math.exp(-negative)) - 0.7 / (1 + math.exp(positive))
-
-    bias = float(loss.boundary_bias.detach())
-    assert slope(bias - 0.01) < 0.0 < slope(bias + 0.01)
-
-
-def test_magface_equals_its_formula():
-    loss = make(MagFaceLoss, (0.1, 0.4), (2.0, 3.5), 3.0, 7.0)
-    embeddings, labels = clusters(n=40)
-    lengths = embeddings.norm(dim=1)
-    assert (lengths < 2.0).any() and (lengths > 3.5).any(), "both ends occur"
-
-    def slow(x, y):
-        a = x.square().sum().sqrt().clamp(2.0, 3.5)
-        margin = 0.1 + (a - 2.0) / 1.5 * 0.3
-        price = 3.0 * (1.0 / a + a / 3.5**2)
-        return price + angular(loss, x, y, lambda c: torch.cos(torch.arccos(c) + margin))
-
-    assert_same(loss, slow, embeddings, labels)
-
-
-def test_adaface_equals_its_formula_and_remembers_lengths():
-    loss = make(AdaFaceLoss, margin=0.4, logit_scale=7.0, concentration=0.7, newest_weight=0.6)
-    embeddings, labels = clusters(n=40)
-    lengths = embeddings.norm(dim=1)
-    mean = 0.4 * 20.0 + 0.6 * lengths.mean()
-    deviation = 0.4 * 100.0 + 0.6 * lengths.std()
-    loss.length_mean.copy_(torch.tensor(20.0))
-    loss(embeddings, labels)
-    torch.testing.assert_close(loss.length_mean, mean)
-    torch.testing.assert_close(loss.length_deviation, deviation)
-    loss.length_mean.copy_(lengths.mean())
-    loss.length_deviation.copy_(lengths.std())  # moments that this very batch keeps
-
-    def slow(x, y):
-        z = 0.7 * (float(x.detach().norm()) - lengths.mean()) / (lengths.std() + 1e-3)
-        z = max(-1.0, min(1.0, float(z)))
-        return angular(loss, x, y, lambda c: torch.cos(torch.arccos(c) - 0.4 * z) - (0.4 * z + 0.4))
-
-    assert_same(loss, slow, embeddings, labels)
-
-
-def test_scf_equals_its_formula():
-    special = pytest.importorskip("scipy.special")
-    loss = make(SCFArcFaceLoss, 0.2, 7.0, confidence_weight=0.5, concentration_per_length=3.0)
-    order = DIM / 2 - 1
-
-    class LogBessel(torch.autograd.Function):
-        """log I of scipy, with the derivative of the handbooks: I_(v+1) / I_v + v / k."""
-
-        @staticmethod
-        def forward(ctx, k):
-            ctx.k = float(k)
-            return torch.tensor(math.log(special.ive(order, ctx.k)) + ctx.k, dtype=k.dtype)
-
-        @staticmethod
-        def backward(ctx, gradient):
-            ratio = special.ive(order + 1, ctx.k) / special.ive(order, ctx.k)
-            return gradient * (ratio + order / ctx.k)
-
-    def slow(x, y):
-        k = 3.0 * x.square().sum().sqrt()
-        near = float(cosine(x, loss.class_vectors[y]))
-        surprise = -k * near - order * k.log() + LogBessel.apply(k)
-        surprise = surprise + DIM / 2 * math.log(2 * math.pi * 7.0**2)
-        return angular(loss, x, y, lambda c: arc(c, 0.2)) + 0.5 * surprise
-
-    assert_same(loss, slow, *clusters())
-
-
-def test_broadface_equals_its_formula():
-    loss = make(BroadFaceLoss, 0.2, 7.0, memory_size=50)
-    first, second = clusters(seed=0), clusters(seed=1)
-    loss(*first)
-    old_vectors = loss.class_vectors.detach().clone()
-    with torch.no_grad():
-        loss.class_vectors += 0.3 * torch.randn_like(loss.class_vectors)
-    embeddings = second[0].clone().requires_grad_()
-    value = loss(embeddings, second[1])
-    of_embeddings, of_vectors = torch.autograd.grad(value, [embeddings, loss.class_vectors])
-
-    plain = make(ArcFaceLoss, 0.2, 7.0)
-    plain.class_vectors.data = loss.class_vectors.detach().clone()
-    now = plain.class_vectors.detach()
-    moved = []
-    for x, y in zip(first[0], first[1].tolist(), strict=True):
-        stretch = x.norm() / old_vectors[y].norm()
-        moved.append(x + stretch * (now[y] - old_vectors[y]))
-    remembered = torch.cat([torch.stack(moved), second[0]])
-    labels = torch.cat([first[1], second[1]])
-    twin = second[0].clone().requires_grad_()
-    encoder_part = plain(twin, second[1])
-    class_part = plain(remembered, labels)
-    torch.testing.assert_close(value, encoder_part + class_part)
-    torch.testing.assert_close(of_embeddings, torch.autograd.grad(encoder_part, twin)[0])
-    expected = torch.autograd.grad(class_part, plain.class_vectors)[0]
-    torch.testing.assert_close(of_vectors, expected)
-
-
-def test_broadface_remembers_the_newest():
-    loss = make(BroadFaceLoss, memory_size=30)
-    for seed in range(3):
-        loss(*clusters(seed=seed))
-    assert len(loss.memory.contents()[0]) == 30
 
 
 # ---- limits -------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ BASE.yaml as it is, on or off the grid.
 
 import itertools
 import sys
-from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,15 +21,10 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tools.compare_losses import (
-    LOSSES,
-    REFERENCE,
-    refuse_overrides_of,
-    run_and_write,
-    split_overrides,
-)
+from simple_spk.exit_code import exit_code
+from tools.compare_losses import LOSSES, REFERENCE, refuse_overrides_of, run_and_write
 from tools.exchange_loss import split, write_experiment
-from tools.experiment_runs import Overrides, Variant
+from tools.experiment_runs import Overrides, Variant, experiments_parser, split_overrides
 
 GRID = {"angular_bias": float, "sharpness": float, "positive_weight": float, "queue_size": int}
 SIMILARITIES = ("inner_product", "cosine")
@@ -79,25 +73,21 @@ def name_of(point: Mapping[str, float]) -> str:
 
 
 def main() -> int:
-    """Ablate; on a user's mistake say what is wrong."""
+    """Ablate, and return the exit code."""
     ours, overrides = split_overrides(sys.argv[1:])
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
+    parser = experiments_parser(__doc__, seeds=[1])
     for name, kind in GRID.items():
         option = f"--{name.replace('_', '-')}"
         parser.add_argument(option, nargs="+", type=kind, default=[], metavar="VALUE")
     parser.add_argument("--similarities", nargs="+", choices=SIMILARITIES, default=[])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args(ours)
     grid = {name: getattr(options, name) for name in GRID if getattr(options, name)}
-    try:
+
+    def run() -> None:
         variants = variants_of(options.base, grid, options.similarities, options.output, overrides)
         print(run_and_write(variants, options.seeds, options.output, overrides, sys.argv))
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"ablate.py: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_code("ablate.py", run, goes_on=True)
 
 
 if __name__ == "__main__":

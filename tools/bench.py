@@ -7,7 +7,6 @@ their own. A benchmark is a file of tools/benchmarks/.
 
 import argparse
 import importlib
-import json
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from simple_spk.whole_file import write_json
 from tools.benchmarks.measure import Row
 
 NAMES = sorted(
@@ -50,7 +50,7 @@ def main() -> None:
     rows = benchmark.run(options)
     print_table(rows)
     if options.json is not None:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        write_json(options.json, rows)
 
 
 if __name__ == "__main__":

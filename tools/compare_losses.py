@@ -15,14 +15,22 @@ losses have one seed more, and each run.
 
 import shlex
 import sys
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from simple_spk.exit_code import exit_code
 from tools.exchange_loss import keys_of, write_experiment
-from tools.experiment_runs import ROOT, Overrides, Run, Variant, run_all
+from tools.experiment_runs import (
+    ROOT,
+    Overrides,
+    Run,
+    Variant,
+    experiments_parser,
+    run_all,
+    split_overrides,
+)
 from tools.seed_statistics import write_comparison
 
 LOSSES = ROOT / "hparams" / "losses"
@@ -92,28 +100,17 @@ def run_and_write(
     return text
 
 
-def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments before --, and those after it."""
-    given = list(arguments)
-    place = given.index("--") if "--" in given else len(given)
-    return given[:place], given[place + 1 :]
-
-
 def main() -> int:
-    """Compare; on a user's mistake say what is wrong."""
+    """Compare, and return the exit code."""
     ours, overrides = split_overrides(sys.argv[1:])
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
+    parser = experiments_parser(__doc__, seeds=[1, 2, 3])
     parser.add_argument("--losses", nargs="+", required=True, metavar="LOSS")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args(ours)
-    try:
+
+    def run() -> None:
         print(compare(options.base, options.losses, options.seeds, options.output, overrides))
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"compare_losses.py: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_code("compare_losses.py", run, goes_on=True)
 
 
 if __name__ == "__main__":

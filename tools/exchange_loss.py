@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simple_spk.whole_file import whole_file
+from simple_spk.exit_code import exit_code
+from simple_spk.whole_file import write_text
 
 TOP_LEVEL_KEY = re.compile(r"([A-Za-z_]\w*):")
 REFERENCE = re.compile(r"<(\w+)")
@@ -150,23 +151,18 @@ def write_experiment(base: Path, block: Path, new: Path) -> None:
     text = re.sub(rf"\b{stem}(?=\.yaml\b)|(?<=/){stem}(?=/<seed>)", new.stem, text)
     title = block.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
     text = f"# {title}. All else is as in {base.name}, of which\n# it is said:\n{text}"
-    new.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(new) as partial:
-        partial.write_text(text, encoding="utf-8")
+    write_text(new, text)
 
 
 def main() -> int:
-    """Write one experiment; on a user's mistake say what is wrong."""
+    """Write one experiment, and return the exit code."""
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for name in ("base", "loss", "new"):
         parser.add_argument(name, type=Path, metavar=f"{name.upper()}.yaml")
     options = parser.parse_args()
-    try:
-        write_experiment(options.base, options.loss, options.new)
-    except (ValueError, OSError) as error:
-        print(f"exchange_loss.py: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_code(
+        "exchange_loss.py", lambda: write_experiment(options.base, options.loss, options.new)
+    )
 
 
 if __name__ == "__main__":

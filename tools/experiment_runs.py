@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from simple_spk.file_lock import lock_file
-from simple_spk.whole_file import whole_file
+from simple_spk.whole_file import write_json
 
 ROOT = Path(__file__).parents[1]
 Overrides = Sequence[str]  # --key=value, as train.py takes them
@@ -81,6 +82,22 @@ def headline_figure(lists: Mapping[str, Mapping[str, Any]]) -> Figure:
     return found[0]
 
 
+def experiments_parser(description: str | None, seeds: Sequence[int]) -> ArgumentParser:
+    """What tools that train several experiments are asked alike, whatever else they ask."""
+    parser = ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
+    parser.add_argument("--seeds", nargs="+", type=int, default=seeds)
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+    return parser
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments before --, and those after it."""
+    given = list(arguments)
+    place = given.index("--") if "--" in given else len(given)
+    return given[:place], given[place + 1 :]
+
+
 def run_all(
     variants: Sequence[Variant], seed: int, folder: Path, overrides: Overrides
 ) -> list[Run]:
@@ -114,9 +131,7 @@ def run_once(variant: Variant, seed: int, folder: Path, overrides: Overrides) ->
             f"{folder} holds a run with other settings: name another output folder, or delete it"
         )
     if not metrics.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(remembered) as partial:
-            partial.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
+        write_json(remembered, asked)
         _train([str(variant.yaml), *given], folder / "train.log")
     lists = json.loads(metrics.read_text(encoding="utf-8"))["lists"]
     try:
@@ -143,4 +158,6 @@ def _train(arguments: Sequence[str], log: Path) -> None:
         )
     if finished.returncode != 0:
         last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
-        raise RuntimeError(f"train.py {' '.join(arguments)} failed: {' / '.join(last)} (see {log})")
+        raise ChildProcessError(
+            f"train.py {' '.join(arguments)} failed: {' / '.join(last)} (see {log})"
+        )

@@ -17,7 +17,7 @@ import soundfile
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tools.make_toy_corpus import draw_speaker, generator_for
+from tools.toy_voices import draw_speaker, generator_for
 from tools.write_m4a import write_m4a
 
 FIRST_IDS = {"train": 1001, "valid": 10001, "test": 10270}  # as VoxCeleb numbers its speakers

@@ -21,7 +21,6 @@ complete experiment with the best of its settings, which compare_losses.py and a
 import json
 import shlex
 import sys
-from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,10 +30,18 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simple_spk.whole_file import whole_file
-from tools.compare_losses import REFERENCE, loss_file, split_overrides
+from simple_spk.exit_code import exit_code
+from simple_spk.whole_file import write_text
+from tools.compare_losses import REFERENCE, loss_file
 from tools.exchange_loss import exchange_loss, keys_of, write_experiment
-from tools.experiment_runs import Overrides, Run, Variant, run_all
+from tools.experiment_runs import (
+    Overrides,
+    Run,
+    Variant,
+    experiments_parser,
+    run_all,
+    split_overrides,
+)
 from tools.seed_statistics import AVERAGE, Comparison, row
 
 Settings = Mapping[str, Any]
@@ -92,7 +99,7 @@ def make_candidates(
                 text = exchange_loss(plain.read_text(encoding="utf-8"), lines)
             except ValueError as error:
                 raise ValueError(f"settings {number} of {loss}: {error}") from error
-            _write(experiment, text)
+            write_text(experiment, text)
             variant = Variant(name, experiment, [f"--{PART}=valid"])
             candidates.append(Candidate(loss, settings, variant))
     return candidates
@@ -113,9 +120,9 @@ def search(
     best = best_of_each(candidates, comparison)
     for candidate in best:
         text = candidate.variant.yaml.read_text(encoding="utf-8")
-        _write(folder / "best" / f"{candidate.loss}.yaml", text)
+        write_text(folder / "best" / f"{candidate.loss}.yaml", text)
     table = f"`python {shlex.join(sys.argv)}`\n\n{markdown(candidates, comparison, best)}"
-    _write(folder / "table.md", table)
+    write_text(folder / "table.md", table)
     return table
 
 
@@ -156,27 +163,17 @@ def _as_yaml(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file whole."""
-    with whole_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
-
-
 def main() -> int:
-    """Search; on a user's mistake say what is wrong."""
+    """Search, and return the exit code."""
     ours, overrides = split_overrides(sys.argv[1:])
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
+    parser = experiments_parser(__doc__, seeds=[1])
     parser.add_argument("candidates", type=Path, metavar="CANDIDATES.yaml")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args(ours)
-    try:
+
+    def run() -> None:
         print(search(options.base, options.candidates, options.seeds, options.output, overrides))
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"search_settings.py: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_code("search_settings.py", run, goes_on=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
-from simple_spk.whole_file import whole_file
+from simple_spk.whole_file import whole_file, write_text
 from tools.experiment_runs import Figure as Shown
 from tools.experiment_runs import Run, common_figures, headline_figure
 
@@ -142,7 +142,6 @@ def write_comparison(folder: Path, title: str, runs: Sequence[Run]) -> str:
     """Write table.md and plot.png of runs into a folder; the table's text."""
     comparison = Comparison(runs)
     text = f"{title}\n\n{markdown(comparison)}"
-    with whole_file(folder / "table.md") as partial:
-        partial.write_text(text, encoding="utf-8")
+    write_text(folder / "table.md", text)
     write_plot(folder / "plot.png", comparison)
     return text

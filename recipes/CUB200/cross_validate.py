@@ -12,7 +12,6 @@ Stopped at any moment and started again with the same command, it goes on where 
 holds metrics.json and each run.
 """
 
-import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -24,11 +23,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from simple_spk.exit_code import exit_code
 from simple_spk.images.retrieval_evaluation import concatenated_metrics, read_scorable
-from simple_spk.whole_file import whole_file
-from tools.compare_losses import loss_file, split_overrides
+from simple_spk.whole_file import write_json
+from tools.compare_losses import loss_file
 from tools.exchange_loss import write_experiment
-from tools.experiment_runs import Overrides, Variant, run_once
+from tools.experiment_runs import Overrides, Variant, run_once, split_overrides
 
 FOLDS = 4
 LIST = "test"  # the test list of the experiment that is looked at
@@ -68,7 +68,7 @@ def describe(figures: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and test; on a user's mistake say what is wrong."""
+    """Train and test, and return the exit code."""
     ours, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("experiment", type=Path, metavar="EXPERIMENT.yaml")
@@ -76,18 +76,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args(ours)
-    try:
+
+    def run() -> None:
         found = cross_validate(
             options.experiment, options.output, options.seed, overrides, options.loss
         )
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"cross_validate.py: error: {error}", file=sys.stderr)
-        return 1
-    with whole_file(options.output / "metrics.json") as partial:
-        partial.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    for kind in ("separate", "concatenated"):
-        print(f"{kind}: {describe(found[kind])}")
-    return 0
+        write_json(options.output / "metrics.json", found)
+        for kind in ("separate", "concatenated"):
+            print(f"{kind}: {describe(found[kind])}")
+
+    return exit_code("cross_validate.py", run, goes_on=True)
 
 
 if __name__ == "__main__":

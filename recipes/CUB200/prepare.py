@@ -15,7 +15,7 @@ import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
-from simple_spk.cli import exit_code
+from simple_spk.exit_code import exit_code
 from simple_spk.images.image_files import SUFFIXES
 from simple_spk.images.image_table import write_image_table
 

@@ -15,12 +15,12 @@ import json
 import sys
 from pathlib import Path
 
-from simple_spk.cli import exit_code
-from simple_spk.commands.options import STANDARD_OUTPUT, add_json
-from simple_spk.commands.outputs import check_outputs, inputs_of, write_text
+from simple_spk.commands.options import add_json
+from simple_spk.commands.outputs import check_outputs, inputs_of, show_figures
+from simple_spk.commands.similarity import add_similarity, named_similarity
 from simple_spk.embeddings_file import read_embeddings
+from simple_spk.exit_code import exit_code
 from simple_spk.faces.ijb_evaluation import TASKS, evaluate_ijb, ijb_table, read_ijb_protocol
-from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,38 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("embeddings", type=Path, help="embeddings of all images")
     parser.add_argument("protocol", type=Path, help="folder of the protocol files")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, help="default: both")
-    parser.add_argument(
-        "--similarity",
-        choices=("inner-product", "cosine"),
-        default="inner-product",
-        help="generalized inner product (default), or cosine",
-    )
-    parser.add_argument(
-        "--angular-bias",
-        type=float,
-        default=0.3,
-        metavar="B",
-        help="b_theta of the generalized inner product, as in training (default 0.3)",
-    )
+    add_similarity(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Read, compare and report."""
     check_outputs([options.json], inputs_of(options))
-    similarity: Similarity = CosineSimilarity()
-    if options.similarity == "inner-product":
-        similarity = GeneralizedInnerProduct(options.angular_bias)
+    similarity = named_similarity(options)
     protocol = read_ijb_protocol(options.protocol, options.tasks, progress=True)
     embeddings = read_embeddings(options.embeddings)
     result = evaluate_ijb(protocol, embeddings, similarity, progress=True)
-    text = json.dumps(result, indent=2)
-    if options.json == STANDARD_OUTPUT:
-        print(text)
-        return
-    print(ijb_table(result))
-    if options.json is not None:
-        write_text(options.json, text + "\n")
+    show_figures(ijb_table(result), json.dumps(result, indent=2), options.json)
 
 
 def main() -> int:

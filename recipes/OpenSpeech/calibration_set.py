@@ -19,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from recipes.OpenSpeech.sounds import NOISE_KINDS, make_sounds
 from simple_spk.audio import read_crop, read_recording
 from simple_spk.augmentation import Augmentation
-from simple_spk.cli import exit_code
+from simple_spk.exit_code import exit_code
 from simple_spk.manifest import read_manifest, write_manifest
 from simple_spk.preparation.trial_making import all_pairs, write_trials
+from simple_spk.sample_rate import SAMPLE_RATE
 from simple_spk.whole_file import whole_file
 
-SAMPLE_RATE = 16000
 DURATIONS_SECONDS = (None, 4.0, 2.0)  # None: as long as it is
 
 
@@ -41,8 +41,7 @@ def make_calibration_set(data_folder: str | Path, seed: int = 0) -> int:
         channel_probability=0.25,
     )
     valid = read_manifest(data_folder / "valid.csv")
-    assert valid.ids is not None
-    ids = [valid.ids[row] for row in range(len(valid))]
+    ids = list(valid.row_of_id)
     wavs, seconds = [], []
     for row, name in enumerate(tqdm(ids, unit="file", desc="calibration")):
         duration = DURATIONS_SECONDS[row % len(DURATIONS_SECONDS)]

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from recipes.OpenSpeech.sources import OpenSpeech, read_originals, read_prepared
 from simple_spk.audio import read_crop
-from simple_spk.cli import exit_code
+from simple_spk.exit_code import exit_code
 from simple_spk.preparation.quarantine import Quarantined, write_quarantine
 from simple_spk.preparation.speaker_split import SpeakerSplit, split_speakers
 from simple_spk.preparation.speaker_tables import (
@@ -36,10 +36,10 @@ from simple_spk.preparation.speaker_tables import (
     write_speaker_tables,
 )
 from simple_spk.preparation.trial_making import all_pairs, plain_id, write_trials
+from simple_spk.sample_rate import SAMPLE_RATE
 from simple_spk.whole_file import whole_file
 
 logger = logging.getLogger(__name__)
-SAMPLE_RATE = 16000
 CROP_SAMPLES = 2 * SAMPLE_RATE
 # Of each speaker, in the lists of single corpora. None: all, as validation speakers are few.
 RECORDINGS_IN_PAIRS = {"valid": None, "test": 8}

@@ -16,9 +16,9 @@ from recipes.OpenSpeech.prepare import prepare_open_speech
 from simple_spk.audio import read_crop
 from simple_spk.augmentation import NoiseKind, random_filter
 from simple_spk.manifest import Manifest, read_manifest, write_manifest
+from simple_spk.sample_rate import SAMPLE_RATE
 from simple_spk.whole_file import whole_file
 
-SAMPLE_RATE = 16000
 SOUND_SECONDS = 8.0
 VOICES = (3, 7)  # of babble
 NOISE_KINDS = {"noise": NoiseKind((0.0, 20.0)), "babble": NoiseKind((5.0, 20.0))}

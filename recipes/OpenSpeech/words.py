@@ -10,8 +10,8 @@ import soundfile
 from numpy.typing import NDArray
 
 from simple_spk.audio import AudioError, read_recording
+from simple_spk.sample_rate import SAMPLE_RATE
 
-SAMPLE_RATE = 16000
 RECORDING_SECONDS = 5.5
 FADE_SAMPLES = 160  # 10 ms
 SHORTEST_WORD_SAMPLES = 4 * FADE_SAMPLES

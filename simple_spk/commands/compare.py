@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from simple_spk.bootstrap import compare
-from simple_spk.commands.options import STANDARD_OUTPUT, add_json, add_measures
-from simple_spk.commands.outputs import check_outputs, inputs_of, write_text
+from simple_spk.commands.options import add_json, add_measures
+from simple_spk.commands.outputs import check_outputs, inputs_of, show_figures
 from simple_spk.figures import SPEAKERS_GUESSED, identity_of
 from simple_spk.known_lists import list_name
 from simple_spk.score_files import read_scores
@@ -63,15 +63,13 @@ def run(options: Namespace) -> None:
         "a": str(options.a),
         "b": str(options.b),
     }
-    text = json.dumps(origin | found, indent=2)
-    if options.json == STANDARD_OUTPUT:
-        print(text)
-        return
-    if options.json is not None:
-        write_text(options.json, text + "\n")
-    print(f"{origin['list']}: {len(trials):,} trials, {found['speakers']:,} speakers")
-    print(f"A: {options.a}\nB: {options.b}")
-    print("\n".join(_lines(found)))
+    lines = [
+        f"{origin['list']}: {len(trials):,} trials, {found['speakers']:,} speakers",
+        f"A: {options.a}",
+        f"B: {options.b}",
+        *_lines(found),
+    ]
+    show_figures("\n".join(lines), json.dumps(origin | found, indent=2), options.json)
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

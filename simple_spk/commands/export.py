@@ -6,7 +6,6 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from simple_spk.calibration import Calibration
-from simple_spk.commands.outputs import write_text
 from simple_spk.hub import resolve
 from simple_spk.model import Model
 from simple_spk.model_card import is_automatic
@@ -15,6 +14,7 @@ from simple_spk.onnx_export import LARGEST_DIFFERENCE, check_onnx, export_onnx
 from simple_spk.speechbrain_export import export_speechbrain
 from simple_spk.training_run import find_model, load_trained
 from simple_spk.wespeaker_import import SAMPLE_RATE, import_wespeaker
+from simple_spk.whole_file import write_text
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -3,7 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.commands.outputs import check_outputs, write_text
+from simple_spk.commands.outputs import check_outputs
+from simple_spk.whole_file import write_text
 
 
 def add_arguments(parser: ArgumentParser) -> None:

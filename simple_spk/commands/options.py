@@ -3,8 +3,11 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from simple_spk.bootstrap import REPLICATES
+from simple_spk.metrics import PRIORS
+from simple_spk.score_files import SCORE_FORMATS
+
 STANDARD_OUTPUT = Path("-")
-REPLICATES = 1000  # draws of speakers for an interval
 
 
 def add_model(parser: ArgumentParser) -> None:
@@ -112,7 +115,7 @@ def add_scoring(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("wespeaker", "voxceleb", "voxsrc"),
+        choices=SCORE_FORMATS,
         default="wespeaker",
         help="score file: 'enrol test score target|nontarget' (wespeaker, default), '0|1 enrol "
         "test score' (voxceleb), 'score enrol test' (voxsrc)",
@@ -162,9 +165,9 @@ def add_measures(
         "--priors",
         type=float,
         nargs="+",
-        default=(0.01, 0.05),
+        default=PRIORS,
         metavar="P",
-        help="target priors of the detection costs (default 0.01 0.05)",
+        help=f"target priors of the detection costs (default {' '.join(map(str, PRIORS))})",
     )
     for error in ("miss", "false-alarm"):
         what = error.replace("-", " ")

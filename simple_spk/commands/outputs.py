@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from simple_spk.commands.options import STANDARD_OUTPUT
-from simple_spk.whole_file import whole_file
+from simple_spk.whole_file import write_text
 
 WRITTEN = ("output", "json", "report", "det", "save_embeddings")  # options that name outputs
 
@@ -44,7 +44,11 @@ def inputs_of(options: Namespace) -> list[Path]:
     return [one for one in flat if isinstance(one, Path)]
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file that, if it exists, is whole."""
-    with whole_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+def show_figures(table: str, json_text: str, json_file: Path | None) -> None:
+    """Print a table, and write the JSON if a file is named for it; or print the JSON instead."""
+    if json_file == STANDARD_OUTPUT:
+        print(json_text)
+        return
+    print(table)
+    if json_file is not None:
+        write_text(json_file, json_text + "\n")

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.commands.options import STANDARD_OUTPUT
-from simple_spk.commands.outputs import write_text
+from simple_spk.commands.outputs import show_figures
 from simple_spk.figures import NOTES, FigureSettings, figures_of
 from simple_spk.metrics import prior_name
 from simple_spk.report.breakdown import Breakdown, breakdown
@@ -85,12 +84,7 @@ def report(
     if clusters is not None:
         for one, of_list in zip(found, clusters, strict=True):
             one.figures["clusters"] = of_list
-    if options.json == STANDARD_OUTPUT:
-        print(_as_json(found))
-    else:
-        print(as_table([one.figures for one in found]))
-        if options.json is not None:
-            write_text(options.json, _as_json(found) + "\n")
+    show_figures(as_table([one.figures for one in found]), _as_json(found), options.json)
     for _, figures, _ in found:
         for note in filter(None, map(figures.get, NOTES)):
             print(f"simple-spk: note on {figures['list']}: {note}", file=sys.stderr)

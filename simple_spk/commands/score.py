@@ -3,8 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from simple_spk.bootstrap import REPLICATES
 from simple_spk.commands.options import (
-    REPLICATES,
     add_figures,
     add_scoring,
     add_trials,
@@ -12,14 +12,13 @@ from simple_spk.commands.options import (
 )
 from simple_spk.commands.report import plan_report, report
 from simple_spk.commands.scored_lists import plan_scoring, score_lists, with_own_calibration
+from simple_spk.commands.similarity import add_similarity, named_similarity
 from simple_spk.embeddings_file import read_embeddings
 from simple_spk.hub import resolve
 from simple_spk.model import Model
 from simple_spk.model_folder import load_model
-from simple_spk.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
+from simple_spk.similarity import Similarity
 from simple_spk.templates import read_durations
-
-ANGULAR_BIAS = 0.3
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,17 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark or .scp",
     )
     parser.add_argument("--model", help="score as this model does: a folder, or a name on the Hub")
-    parser.add_argument(
-        "--similarity",
-        choices=("generalized", "cosine"),
-        help="without --model: which score (default generalized)",
-    )
-    parser.add_argument(
-        "--angular-bias",
-        type=float,
-        metavar="COSINE",
-        help=f"b_theta of generalized (default {ANGULAR_BIAS})",
-    )
+    add_similarity(parser, "without --model: ")
     parser.add_argument(
         "--manifest", type=Path, metavar="CSV", help="durations, if the calibration looks at them"
     )
@@ -71,15 +60,9 @@ def run(options: Namespace) -> None:
 
 def _similarity(options: Namespace) -> tuple[Similarity, float | None, Model | None]:
     """The similarity that was asked for; the threshold for it and the model, if it is a model's."""
-    kind, angular_bias = options.similarity, options.angular_bias
-    if options.model is not None:
-        if kind is not None or angular_bias is not None:
-            raise ValueError("--model has its own similarity: leave out either it or the other")
-        model = load_model(resolve(options.model))
-        return model.similarity, model.threshold, model
-    if kind == "cosine":
-        if angular_bias is not None:
-            raise ValueError("--angular-bias is of the generalized similarity: leave it out")
-        return CosineSimilarity(), None, None
-    similarity = GeneralizedInnerProduct(ANGULAR_BIAS if angular_bias is None else angular_bias)
-    return similarity, None, None
+    if options.model is None:
+        return named_similarity(options), None, None
+    if options.similarity is not None or options.angular_bias is not None:
+        raise ValueError("--model has its own similarity: leave out either it or the other")
+    model = load_model(resolve(options.model))
+    return model.similarity, model.threshold, model

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from simple_spk.audio import AudioError, duration_seconds, read_crop, read_recording
+from simple_spk.sample_rate import SAMPLE_RATE
 
 FILES_PER_TASK = 64
-SAMPLE_RATE = 16000
 FULL_SCALE = 0.999
 # Just below one: the last of the crops that a recording has. Reading it shows whether the file
 # reaches as far as its header says, without decoding the rest.

@@ -69,9 +69,9 @@ def copy_of_manifest(path: Path, progress: bool = True) -> Copy:
     """The files that a manifest names, with the seconds that it promises."""
     manifest = read_manifest(path)
     assert manifest.ids is not None  # they were asked for
-    rows, folder = range(len(manifest)), str(manifest.path.parent)
-    paths = [os.path.join(folder, manifest.wavs[row]) for row in rows]
-    names = [without_suffix(manifest.ids[row]) for row in rows]
+    folder = str(manifest.path.parent)
+    paths = [os.path.join(folder, wav) for wav in manifest.wavs]
+    names = [without_suffix(name) for name in manifest.ids]
     bar = tqdm(paths, unit="file", desc="look for files", disable=not progress)
     sizes = np.fromiter(map(_size, bar), dtype=np.int64, count=len(paths))
     speakers = [manifest.speakers[number] for number in manifest.speaker_of_row.tolist()]

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from simple_spk.cores import usable_cores
 from simple_spk.doctor.finding import Finding, Verdict
+from simple_spk.sample_rate import SAMPLE_RATE
 
 TOPIC = "installation"
 SHARED_MEMORY = Path("/dev/shm")
 # A batch of 512 crops of 8 s as float32 has 0.26 GB, and every data worker holds two.
 COMFORTABLE_SHARED_GB = 2.0
 LEAST_FREE_GB = 10.0
-SAMPLE_RATE = 16000
 TONE_HERTZ = 440.0
 # soundfile's format and subtype of the kinds of files that recipes meet.
 SOUND_FORMATS = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from simple_spk.sample_rate import SAMPLE_RATE
 from simple_spk.schedule import Stages
 from simple_spk.tagged_yaml import read_tagged_yaml
 
@@ -23,7 +24,7 @@ class TrainingSetting:
     batches_per_epoch: int = 1000
     number_of_epochs: int = 70
     queue_size: int = 524288
-    sample_rate: int = 16000
+    sample_rate: int = SAMPLE_RATE
     num_mels: int = 80
     width: int = 32
     blocks: tuple[int, ...] = (3, 4, 6, 3)

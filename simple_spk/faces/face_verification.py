@@ -111,15 +111,13 @@ def read_face_set(folder: str | Path, name: str) -> FaceSet:
     """The set of NAME.csv and NAME_pairs.txt."""
     pairs = read_face_pairs(Path(folder) / f"{name}_pairs.txt")
     images = read_image_table(Path(folder) / f"{name}.csv")
-    assert images.ids is not None
-    row_of_id = {images.ids[row]: row for row in range(len(images))}
-    absent = [image for image in pairs.trials.ids if image not in row_of_id]
+    absent = [image for image in pairs.trials.ids if image not in images.row_of_id]
     if absent:
         raise ValueError(
             f"{len(absent)} of {len(pairs.trials.ids)} images of {pairs.trials.path} are not in "
             f"{images.path} (first: {', '.join(absent[:3])}): prepare the data again"
         )
-    return FaceSet(name, images, pairs, np.array([row_of_id[i] for i in pairs.trials.ids]))
+    return FaceSet(name, images, pairs, np.array([images.row_of_id[i] for i in pairs.trials.ids]))
 
 
 def accuracies_of_sets(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simple_spk.metrics import rank
+from simple_spk.error_curve import rank
 
 
 class FoldAccuracies(NamedTuple):

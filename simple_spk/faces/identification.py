@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from simple_spk.metrics import error_rates, true_positive_rate_at
+from simple_spk.error_curve import error_rates
+from simple_spk.metrics import true_positive_rate_at
 from simple_spk.scoring import lifted
 from simple_spk.similarity import Similarity
 

@@ -90,8 +90,7 @@ class IJBEvaluation:
     ) -> None:
         self.protocol = read_ijb_protocol(protocol, tasks, progress and rank() == 0)
         self.images = read_image_table(table)
-        assert self.images.ids is not None
-        self.names = [self.images.ids[row] for row in range(len(self.images))]
+        self.names = list(self.images.row_of_id)
         absent = set(self.protocol.images.names).difference(self.names)
         if absent:
             raise ValueError(

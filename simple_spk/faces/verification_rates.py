@@ -5,11 +5,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from simple_spk.error_curve import rank
 from simple_spk.metrics import (
     around_equal_rates,
     at_target_scores,
     equal_error_rate,
-    rank,
     true_positive_rate_at,
 )
 

@@ -50,14 +50,9 @@ def gallery_page(
     """A page with random queries, each followed by its nearest images."""
     if queries < 1 or neighbours < 1:
         raise ValueError(f"queries {queries} and neighbours {neighbours} must be at least 1")
-    assert table.ids is not None
-    row_of_id = {table.ids[row]: row for row in range(len(table))}
     names = list(rankings)
     chosen = np.random.default_rng(seed).permutation(len(names))[:queries]
-    cards = [
-        _card(names[number], rankings[names[number]][:neighbours], table, row_of_id)
-        for number in chosen
-    ]
+    cards = [_card(names[number], rankings[names[number]][:neighbours], table) for number in chosen]
     text = escape(title)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -71,8 +66,9 @@ def gallery_page(
     )
 
 
-def _card(query: str, ranking: Ranking, table: ImageTable, row_of_id: Mapping[str, int]) -> str:
+def _card(query: str, ranking: Ranking, table: ImageTable) -> str:
     """A query and its neighbours."""
+    row_of_id = table.row_of_id
     unknown = [name for name in (query, *(name for name, _ in ranking)) if name not in row_of_id]
     if unknown:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from simple_spk.class_sampler import ClassSampler, Words, draw_seeds
-from simple_spk.crops import LabelledBatch
 from simple_spk.images.image_table import LabelledImages, images_of
+from simple_spk.labelled_batch import LabelledBatch, labelled_loader
 
 # From an image, uint8 (3, height, width), and a seed to what the encoder takes.
 Transform = Callable[[Tensor, int], Tensor]
@@ -84,31 +84,12 @@ class ImageDataset(Dataset[LabelledBatch]):
 
 
 def class_image_loader(
-    table: LabelledImages | str | Path,
-    transform: Transform,
-    classes_per_batch: int,
-    images_per_class: int,
-    batches_per_epoch: int | None = None,
-    count_exponent: float = 0.0,
-    minimum_images: int = 2,
-    seed: int = 0,
-    workers: int = 0,
+    table: LabelledImages | str | Path, transform: Transform, workers: int = 0, **sampling: Any
 ) -> DataLoader[LabelledBatch]:
-    """Batches of images (n, 3, height, width), made by ``workers`` processes (0: by this one)."""
+    """Batches of images (n, 3, height, width), read by ``workers`` processes (0: by this one).
+
+    ``sampling`` are the arguments of ``ImageSampler``.
+    """
     images = images_of(table)
-    sampler = ImageSampler(
-        images.class_of_row,
-        classes_per_batch,
-        images_per_class,
-        batches_per_epoch,
-        count_exponent,
-        minimum_images,
-        seed,
-    )
-    return DataLoader(
-        ImageDataset(images, transform),
-        batch_sampler=sampler,
-        num_workers=workers,
-        pin_memory=torch.cuda.is_available(),
-        persistent_workers=workers > 0,
-    )
+    sampler = ImageSampler(images.class_of_row, **sampling)
+    return labelled_loader(ImageDataset(images, transform), sampler, workers)

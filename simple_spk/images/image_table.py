@@ -1,5 +1,6 @@
 """The table of images: which file, which class."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,12 @@ class ImageTable:
     def image(self, row: int) -> Path:
         """Where the image of a row lies."""
         return self.path.parent / self.images[row]
+
+    @functools.cached_property
+    def row_of_id(self) -> dict[str, int]:
+        """From an image's ID to its row, in the order of the rows."""
+        assert self.ids is not None, "the table was read without its IDs"
+        return {name: row for row, name in enumerate(self.ids)}
 
     def read(self, row: int) -> Tensor:
         """The image of a row, uint8 (3, height, width)."""

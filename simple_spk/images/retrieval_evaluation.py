@@ -1,6 +1,5 @@
 """From a table of images to the figures of image retrieval; validation takes this path too."""
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from simple_spk.images.image_embedding import Embed, embed_images
 from simple_spk.images.image_table import read_image_table
 from simple_spk.images.rankings import write_rankings
 from simple_spk.retrieval_metrics import clustering_nmi, neighbours, retrieval_metrics
+from simple_spk.scoring import lifted
 from simple_spk.similarity import Similarity
 from simple_spk.whole_file import whole_file
 
@@ -62,29 +62,20 @@ class RetrievalEvaluation:
         With a ``scores_file``, say scores_test.txt, the nearest images of each go there, and what
         scores are made of goes to scores_test.npz beside it (see ``Scorable``).
         """
-        embeddings = torch.from_numpy(
-            embed_images(
-                self.images,
-                embed,
-                self.transform,
-                self.batch_size,
-                self.workers,
-                self.mirrored,
-                self.progress,
-            )
+        embeddings = embed_images(
+            *(self.images, embed, self.transform, self.batch_size, self.workers),
+            *(self.mirrored, self.progress),
         )
         labels = torch.from_numpy(self.images.class_of_row.astype(np.int64))
-        lift = copy.deepcopy(similarity).cpu()  # figures are computed by the processor
-        queries, keys = lift.lift_queries(embeddings), lift.lift_keys(embeddings)
+        queries, keys = (torch.from_numpy(side) for side in lifted(embeddings, similarity))
         metrics = retrieval_metrics(queries, keys, labels, self.recall_at)
         if self.with_clusters:
-            metrics["nmi"] = clustering_nmi(embeddings, labels)
+            metrics["nmi"] = clustering_nmi(torch.from_numpy(embeddings), labels)
         if scores_file is not None and rank() == 0:
-            assert self.images.ids is not None
-            ids = [self.images.ids[row] for row in range(len(self.images))]
+            ids = list(self.images.row_of_id)
             nearest = min(SHOWN_NEIGHBOURS, len(ids) - 1)
             write_rankings(scores_file, ids, neighbours(queries, keys, labels, nearest))
-            scorable = Scorable(ids, queries.numpy(), keys.numpy(), embeddings.numpy())
+            scorable = Scorable(ids, queries.numpy(), keys.numpy(), embeddings)
             write_scorable(scores_file.with_suffix(".npz"), scorable)
         return metrics
 

@@ -29,6 +29,7 @@ from tqdm import tqdm
 from simple_spk.decoding import BadRecordingError, decode
 from simple_spk.preparation.conversion_journal import Journal, Outcome
 from simple_spk.preparation.conversion_lock import hold_worker_lock, run_lock
+from simple_spk.sample_rate import SAMPLE_RATE
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Settings:
     """What a conversion makes of each recording."""
 
     audio_format: AudioFormat = "flac"
-    sample_rate: int = 16000
+    sample_rate: int = SAMPLE_RATE
     minimum_seconds: float = 0.5  # shorter ones are left out
 
     def target_name(self, source_name: str) -> str:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from simple_spk.bootstrap import intervals
-from simple_spk.metrics import equal_error_rate, error_rates, summary
+from simple_spk.error_curve import error_rates
+from simple_spk.metrics import PRIORS, equal_error_rate, summary
 from simple_spk.report.metadata import Metadata, rows_of_recordings
 from simple_spk.scored_trials import ScoredTrials
 from simple_spk.trials import Trials
@@ -131,7 +132,7 @@ def breakdown(
     scored: ScoredTrials,
     metadata: Metadata,
     speakers: NDArray[np.int64],
-    priors: Sequence[float] = (0.01, 0.05),
+    priors: Sequence[float] = PRIORS,
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
     columns: Sequence[str] | None = None,

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.metrics import ErrorRates, equal_error_rate
+from simple_spk.error_curve import ErrorRates
+from simple_spk.metrics import equal_error_rate
 from simple_spk.report.det_curve import det_curve, det_limits, probit
 from simple_spk.report.operating_points import OWN_THRESHOLD, OperatingPoint
 from simple_spk.report.svg_chart import LABEL_HEIGHT, MARKERS, Chart, round_ticks

@@ -6,7 +6,8 @@ from pathlib import Path
 from matplotlib.figure import Figure  # without pyplot: no window system, no global state
 from matplotlib.lines import Line2D
 
-from simple_spk.metrics import ErrorRates, equal_error_rate, error_rates
+from simple_spk.error_curve import ErrorRates, error_rates
+from simple_spk.metrics import PRIORS, equal_error_rate
 from simple_spk.report.det_curve import det_curve, det_limits, probit
 from simple_spk.report.operating_points import OWN_THRESHOLD, operating_points
 from simple_spk.scored_trials import ScoredTrials
@@ -20,7 +21,7 @@ MARKERS = "o^svP"
 def write_det_plot(
     path: str | Path,
     results: Sequence[ScoredTrials],
-    priors: Sequence[float] = (0.01, 0.05),
+    priors: Sequence[float] = PRIORS,
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
 ) -> None:

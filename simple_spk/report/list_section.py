@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simple_spk.error_curve import error_rates
 from simple_spk.figures import NOTES
-from simple_spk.metrics import bayes_threshold, error_rates, prior_name
+from simple_spk.metrics import PRIORS, bayes_threshold, prior_name
 from simple_spk.report.breakdown import (
     MINIMUM_SPEAKERS,
     MINIMUM_TRIALS,
@@ -43,7 +44,7 @@ class ReportedList:
 class Costs:
     """What the detection costs of all lists are of."""
 
-    priors: Sequence[float] = (0.01, 0.05)
+    priors: Sequence[float] = PRIORS
     miss: float = 1.0
     false_alarm: float = 1.0
 

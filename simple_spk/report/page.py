@@ -13,7 +13,7 @@ from simple_spk.report.list_section import Costs, DrawnList, ReportedList, drawn
 from simple_spk.report.operating_points import OperatingPoint
 from simple_spk.report.style import STYLE
 from simple_spk.report.svg_chart import MARKERS
-from simple_spk.whole_file import whole_file
+from simple_spk.whole_file import write_text
 
 
 def write_report(
@@ -28,8 +28,7 @@ def write_report(
         raise ValueError(f"no lists to report in {path}; expected at least one")
     costs = costs or Costs()
     text = _page([drawn_list(one, costs) for one in lists], costs, date)
-    with whole_file(path) as partial:
-        partial.write_text(text, encoding="utf-8", newline="\n")
+    write_text(path, text)
 
 
 def _page(lists: Sequence[DrawnList], costs: Costs, date: str | None) -> str:

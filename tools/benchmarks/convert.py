@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from simple_spk.audio import read_recording
 from simple_spk.preparation.conversion import Settings, SourceFile, convert
+from simple_spk.sample_rate import SAMPLE_RATE
 from tools.benchmarks.measure import Row, in_turns
 from tools.write_m4a import write_m4a
 
 FILES = 16
 COPIES = 16  # of each for ours, which is too fast to be timed on a few files
 SECONDS = 8.0  # the mean of VoxCeleb2
-SAMPLE_RATE = 16000
 ROUNDS = 2
 
 

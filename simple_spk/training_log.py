@@ -1,0 +1,108 @@
+"""How training is doing: a progress bar, TensorBoard, lines of the log, and a warning."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+from tqdm import tqdm
+
+from simple_spk.collapse import batch_geometry, collapse_warning
+from simple_spk.distributed import rank
+
+logger = logging.getLogger(__name__)
+# What a line of the log has room for.
+HEADLINES = ("mean_accuracy", "eer", "min_dcf_0.01", "min_dcf_0.05")
+
+
+class TrainingLog:
+    """Shows the steps and epochs of a training; of several processes, the first one does.
+
+    tensorboard: makes a SummaryWriter, or None.
+    collapse_check_steps: from this training step on, a collapse is warned of, once an epoch.
+    """
+
+    def __init__(
+        self,
+        tensorboard: Callable[[], Any] | None,
+        collapse_check_steps: int,
+        has_progress_bar: bool,
+    ) -> None:
+        self.is_shown = rank() == 0
+        self.summary_writer = tensorboard() if tensorboard is not None and self.is_shown else None
+        self.collapse_check_steps = collapse_check_steps
+        self.has_progress_bar = has_progress_bar and self.is_shown
+
+    def begin_epoch(self, epoch: int | None, batches: int, batches_done: int) -> None:
+        """Draw the progress bar of an epoch, some of whose batches a killed run may have done."""
+        self.crops_since_log, self.last_log_time = 0, time.perf_counter()
+        self.has_warned = False
+        self.progress_bar = tqdm(
+            total=batches,
+            initial=batches_done,
+            desc=f"epoch {epoch}",
+            unit="batch",
+            dynamic_ncols=True,
+            disable=not self.has_progress_bar,
+        )
+
+    def count_batch(self, crops: int) -> None:
+        """Move the progress bar on by one batch."""
+        self.crops_since_log += crops
+        self.progress_bar.update()
+
+    def show_step(
+        self,
+        step: int,
+        queries: Tensor,
+        labels: Tensor,
+        loss_value: float,
+        loss: Any,  # the module: its similarity and, if it has one, its bias
+        learning_rate: float,
+    ) -> None:
+        """The numbers of a training step whose queries (n, dim) with labels (n,) had this loss."""
+        geometry = batch_geometry(queries, labels, loss.similarity)
+        now = time.perf_counter()
+        crops_per_second = self.crops_since_log / (now - self.last_log_time)
+        self.crops_since_log, self.last_log_time = 0, now
+        values = {"loss": loss_value, **geometry._asdict(), "crops_per_second": crops_per_second}
+        if hasattr(loss, "bias"):
+            values["bias"] = float(loss.bias.detach())
+        self.progress_bar.set_postfix_str(
+            f"loss {loss_value:.3f}, bias {values.get('bias', float('nan')):.2f}, "
+            f"length {geometry.length:.2f}, S+ {geometry.positive_similarity:.2f}, "
+            f"S- {geometry.negative_similarity:.2f}, {crops_per_second:.0f} crops/s"
+        )
+        values["learning_rate"] = learning_rate
+        self._write_scalars("train", values, step)
+        if self.is_shown and step >= self.collapse_check_steps and not self.has_warned:
+            warning = collapse_warning(geometry, loss.similarity)
+            if warning is not None:
+                logger.warning("step %d: %s", step, warning)
+                self.has_warned = True
+
+    def close_progress_bar(self) -> None:
+        """End the progress bar of an epoch: validation has its own."""
+        self.progress_bar.close()
+
+    def show_epoch(
+        self, epoch: int | None, step: int, loss_value: float, metrics: Mapping[str, float]
+    ) -> None:
+        """The mean loss of an epoch that ended at a training step, and its validation metrics."""
+        shown = {name: value for name, value in metrics.items() if name in HEADLINES} or metrics
+        words = "".join(f", {name} {value:.4g}" for name, value in shown.items())
+        logger.info("epoch %s, step %s: loss %.4f%s", epoch, step, loss_value, words)
+        self._write_scalars("train", {"epoch_loss": loss_value}, step)
+        self._write_scalars("valid", metrics, step)
+
+    def close(self) -> None:
+        """Write what TensorBoard has not written yet."""
+        if self.summary_writer is not None:
+            self.summary_writer.close()
+
+    def _write_scalars(self, kind: str, values: Mapping[str, float], step: int) -> None:
+        """Write numbers to TensorBoard under a training step."""
+        if self.summary_writer is not None:
+            for name, value in values.items():
+                self.summary_writer.add_scalar(f"{kind}/{name}", value, step)
