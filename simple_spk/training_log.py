@@ -67,12 +67,14 @@ class TrainingLog:
         crops_per_second = self.crops_since_log / (now - self.last_log_time)
         self.crops_since_log, self.last_log_time = 0, now
         values = {"loss": loss_value, **geometry._asdict(), "crops_per_second": crops_per_second}
+        bias = ""
         if hasattr(loss, "bias"):
             values["bias"] = float(loss.bias.detach())
+            bias = f"bias {values['bias']:.2f}, "
         self.progress_bar.set_postfix_str(
-            f"loss {loss_value:.3f}, bias {values.get('bias', float('nan')):.2f}, "
-            f"length {geometry.length:.2f}, S+ {geometry.positive_similarity:.2f}, "
-            f"S- {geometry.negative_similarity:.2f}, {crops_per_second:.0f} crops/s"
+            f"loss {loss_value:.3f}, {bias}length {geometry.length:.2f}, "
+            f"S+ {geometry.positive_similarity:.2f}, S- {geometry.negative_similarity:.2f}, "
+            f"{crops_per_second:.0f} crops/s"
         )
         values["learning_rate"] = learning_rate
         self._write_scalars("train", values, step)
