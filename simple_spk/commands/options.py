@@ -124,7 +124,9 @@ def add_figures(parser: ArgumentParser, always_intervals: bool) -> None:
     add_json(parser)
     group = parser.add_argument_group("figures")
     group.add_argument("--report", type=Path, metavar="HTML", help="write a page to look at")
-    group.add_argument("--det", type=Path, metavar="PNG", help="draw the DET curves")
+    group.add_argument(
+        "--det", type=Path, metavar="FILE", help="draw the DET curves: .png, .svg or .pdf"
+    )
     group.add_argument(
         "--metadata",
         type=Path,
