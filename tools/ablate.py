@@ -14,7 +14,7 @@ BASE.yaml as it is, on or off the grid.
 
 import itertools
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -81,14 +81,23 @@ def name_of(point: Mapping[str, float]) -> str:
 def main() -> int:
     """Ablate; on a user's mistake say what is wrong."""
     ours, overrides = split_overrides(sys.argv[1:])
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
     for name, kind in GRID.items():
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, nargs="+", type=kind, default=[], metavar="VALUE")
-    parser.add_argument("--similarities", nargs="+", choices=SIMILARITIES, default=[])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+        values = "values to try (default: that of BASE.yaml)"
+        parser.add_argument(
+            option, nargs="+", type=kind, default=[], metavar="VALUE", help=values
+        )
+    parser.add_argument(
+        "--similarities", nargs="+", choices=SIMILARITIES, default=[], help="others to try"
+    )
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default 1)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="runs, table and plot"
+    )
     options = parser.parse_args(ours)
     grid = {name: getattr(options, name) for name in GRID if getattr(options, name)}
     try:

@@ -15,7 +15,7 @@ losses have one seed more, and each run.
 
 import shlex
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -102,11 +102,17 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def main() -> int:
     """Compare; on a user's mistake say what is wrong."""
     ours, overrides = split_overrides(sys.argv[1:])
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
-    parser.add_argument("--losses", nargs="+", required=True, metavar="LOSS")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument(
+        "--losses", nargs="+", required=True, metavar="LOSS", help="names or YAML files"
+    )
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N", help="(default 1 2 3)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="runs, table and plot"
+    )
     options = parser.parse_args(ours)
     try:
         print(compare(options.base, options.losses, options.seeds, options.output, overrides))

@@ -21,7 +21,7 @@ complete experiment with the best of its settings, which compare_losses.py and a
 import json
 import shlex
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,11 +165,17 @@ def _write(path: Path, text: str) -> None:
 def main() -> int:
     """Search; on a user's mistake say what is wrong."""
     ours, overrides = split_overrides(sys.argv[1:])
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
-    parser.add_argument("candidates", type=Path, metavar="CANDIDATES.yaml")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument(
+        "candidates", type=Path, metavar="CANDIDATES.yaml", help="settings to try for each loss"
+    )
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default 1)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="runs, table and best/"
+    )
     options = parser.parse_args(ours)
     try:
         print(search(options.base, options.candidates, options.seeds, options.output, overrides))

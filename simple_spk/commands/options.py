@@ -12,16 +12,18 @@ def add_model(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="MODEL",
-        help="model folder (RUN/model) or owner/name on the Hugging Face Hub; default: the model "
-        "that comes with simple_spk",
+        help="model folder (RUN/model), or owner/name on the Hugging Face Hub (default: the model "
+        "that comes with simple_spk)",
     )
-    parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, ...")
+    parser.add_argument(
+        "--device", default="cpu", metavar="DEVICE", help="cpu (default), cuda, cuda:1, ..."
+    )
     parser.add_argument(
         "--precision",
         choices=("fp32", "bf16"),
         default="fp32",
         help="of the encoder: bf16 is faster where the hardware knows it, and moves embeddings by "
-        "some thousandths of their length (default: fp32)",
+        "some thousandths of their length (default fp32)",
     )
 
 
@@ -108,7 +110,11 @@ def add_scoring(parser: ArgumentParser) -> None:
         help="the same by the calibration in the model folder, as verify and identify do",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, help="score file to write; with several lists, a folder"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="score file to write; with several lists, a folder of them",
     )
     parser.add_argument(
         "--format",
@@ -158,7 +164,7 @@ def add_measures(
         "--speakers",
         type=Path,
         metavar="FILE",
-        help="manifest or 'recording speaker' lines; default: the list tells who is who",
+        help="manifest or 'recording speaker' lines (default: the list tells who is who)",
     )
     group.add_argument(
         "--priors",
