@@ -86,9 +86,7 @@ def main() -> int:
     for name, kind in GRID.items():
         option = f"--{name.replace('_', '-')}"
         values = "values to try (default: that of BASE.yaml)"
-        parser.add_argument(
-            option, nargs="+", type=kind, default=[], metavar="VALUE", help=values
-        )
+        parser.add_argument(option, nargs="+", type=kind, default=[], metavar="VALUE", help=values)
     parser.add_argument(
         "--similarities", nargs="+", choices=SIMILARITIES, default=[], help="others to try"
     )

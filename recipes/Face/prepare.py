@@ -56,9 +56,7 @@ def parser() -> argparse.ArgumentParser:
     align.add_argument(
         "--width", type=int, default=112, choices=(112, 96), help="in pixels (default 112)"
     )
-    align.add_argument(
-        "--workers", type=int, default=4, metavar="N", help="threads (default 4)"
-    )
+    align.add_argument("--workers", type=int, default=4, metavar="N", help="threads (default 4)")
 
     orl = commands.add_parser("orl", help="the ORL faces")
     orl.add_argument("folder", type=Path, metavar="FOLDER", help="holds s1, s2, ...")

@@ -30,7 +30,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N", help="of the choice of queries (default 0)"
     )
     parser.add_argument(
-        "--title", default="Nearest images", metavar="TEXT", help="of the page (default %(default)s)"
+        "--title",
+        default="Nearest images",
+        metavar="TEXT",
+        help="(default %(default)s)",
     )
 
 

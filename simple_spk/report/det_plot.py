@@ -1,10 +1,9 @@
-"""The DET curves of scored lists as one picture in a file: by matplotlib, or as SVG by ourselves."""
+"""The DET curves of scored lists as one picture: SVG by ourselves, all else by matplotlib."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure  # without pyplot: no window system, no global state
-from matplotlib.lines import Line2D
 
 from simple_spk.metrics import equal_error_rate
 from simple_spk.report.charts import Curve, curve_of, det_file
@@ -52,7 +51,6 @@ def _drawn(curves: Sequence[Curve]) -> Figure:
         ylim=probit(limits),
     )
     axes.plot(probit(limits), probit(limits), color="0.8", linewidth=1)
-    shapes: dict[str, Line2D] = {}  # of the operating points, for the legend
     for number, (name, rates, points) in enumerate(curves):
         colour = COLOURS[number % len(COLOURS)]
         style = LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)]
@@ -61,14 +59,20 @@ def _drawn(curves: Sequence[Curve]) -> Figure:
         for place, point in enumerate(points):
             if limits.contain(point.false_alarm_rate, point.miss_rate):
                 at = probit(point.false_alarm_rate), probit(point.miss_rate)
-                marker = "D" if point.name == OWN_THRESHOLD else MARKERS[place % len(MARKERS)]
+                marker = _marker(point.name, place)
                 axes.plot(*at, marker, color=colour, markeredgecolor="white", zorder=3)
-                shapes[point.name] = Line2D([], [], linestyle="none", marker=marker, color="0.4")
     texts = [f"{100 * tick:g}" for tick in limits.ticks]
     axes.set_xticks(probit(limits.ticks), texts)
     axes.set_yticks(probit(limits.ticks), texts)
     axes.grid(color="0.92")
     axes.set_axisbelow(True)
-    lines, names = axes.get_legend_handles_labels()
-    axes.legend([*lines, *shapes.values()], [*names, *shapes], frameon=False, fontsize="small")
+    for place, point in enumerate(max((curve.points for curve in curves), key=len)):
+        shape = _marker(point.name, place)
+        axes.plot([], [], shape, color="0.4", label=point.name)
+    axes.legend(fontsize="small", framealpha=1.0, edgecolor="none")  # not crossed by the diagonal
     return figure
+
+
+def _marker(name: str, place: int) -> str:
+    """The marker of an operating point, by its name and its place among the points."""
+    return "D" if name == OWN_THRESHOLD else MARKERS[place % len(MARKERS)]

@@ -111,14 +111,13 @@ tbody th { font-weight: 600; min-width: 8em; }
 .main { font-weight: 650; }
 .after { margin: 16px 0 0; }
 .note { display: block; color: var(--quiet); font-size: 0.86em; font-weight: 400; }
-td.name {
-  font: 12px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; white-space: nowrap;
-}
+td.name { font: 12px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
+td.name, td.name .note { color: var(--text); font-size: 12px; overflow-wrap: anywhere; }
+.key, td.key { padding-left: 26px; } td.key { min-width: 9em; }
 .key::before {
-  content: ""; display: inline-block; width: 18px; margin-right: 8px; vertical-align: 0.25em;
+  content: ""; display: inline-block; width: 18px; margin: 0 8px 0 -26px; vertical-align: 0.25em;
   border-top: 3px solid var(--colour, transparent);
 }
-td.key { white-space: nowrap; } .key .note { padding-left: 26px; }
 .key.dash1::before, .key.dash3::before { border-top-style: dashed; }
 .key.dash2::before { border-top-style: dotted; }
 .legend {
@@ -146,7 +145,8 @@ figure > svg { display: block; width: 100%; height: auto; max-width: 560px; marg
   main { max-width: none; padding: 0; }
   .card { border: 0; padding: 0; margin-bottom: 24px; }
   .box { overflow: visible; margin: 8px 0 0; padding: 0; }
-  table { font-size: 10px; } td.name { font-size: 9px; } .pair.long { display: block; }
+  table { font-size: 10px; } td.name, td.name .note { font-size: 9px; }
+  .pair.long { display: block; }
   th, td { padding-left: 8px; } thead th { white-space: normal; } svg.strip { width: 70px; }
   h2, h3 { break-after: avoid; } figure, tr { break-inside: avoid; } nav { display: none; }
 }

@@ -147,7 +147,9 @@ class Chart:
             self.shapes.append(
                 f'<path class="marker {style}" transform="{at}" d="{MARKERS[outline]}"/>'
             )
-        self.shapes.append(f'<text x="{x + 30:g}" y="{y:g}" dy="4">{escape(text)}</text>')
+        self.shapes.append(
+            f'<text x="{x + 30:g}" y="{y:g}" dy="4" class="label">{escape(text)}</text>'
+        )
 
     def svg(self, style: str | None = None) -> str:
         """The whole chart: a part of a page, or with a style sheet of its own, a file."""
@@ -162,8 +164,7 @@ class Chart:
         )
         return "\n".join(
             [
-                f'<svg {size} role="img" '
-                f'aria-labelledby="{self.name}-title {self.name}-text">',
+                f'<svg {size} role="img" aria-labelledby="{self.name}-title {self.name}-text">',
                 f'<title id="{self.name}-title">{escape(self.title)}</title>',
                 f'<desc id="{self.name}-text">{escape(self.description)}</desc>',
                 f'<clipPath id="{self.name}-clip">{frame}</clipPath>',
@@ -186,5 +187,10 @@ def round_ticks(low: float, high: float, most: int = 7) -> list[tuple[float, str
 
 
 def _path(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
-    """The path through points (k,), (k,)."""
-    return "M" + "L".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    """The path through points (k,), (k,), to a tenth, in steps: most are short to write."""
+    tenths = np.rint(10.0 * np.stack([x, y], axis=1)).astype(np.int64)
+    steps = np.diff(tenths, axis=0)
+    start, *moves = [tenths[0].tolist(), *steps[steps.any(axis=1)].tolist()]
+    # All digits: a line may begin far beyond the frame, and still must cross it at the right place.
+    texts = (f"{a / 10:.15g},{b / 10:.15g}" for a, b in (start, *moves))
+    return f"M{'l'.join(texts)}"
