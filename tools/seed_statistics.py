@@ -127,15 +127,22 @@ def write_plot(path: Path, comparison: Comparison) -> None:
     axes = figure.add_subplot(xlabel=f"{shown.title}{what}")
     for place, values in enumerate(comparison.headline):
         mean, half_width = estimate(values.tolist())
-        seeds = axes.plot(values, [place + 0.25] * len(values), "o", color="#d55e00", markersize=4)
         reach = None if math.isnan(half_width) else half_width
-        means = axes.errorbar(
-            mean, place, xerr=reach, fmt="D", color="#0072b2", capsize=4, markersize=5
+        words = ("mean" if reach is None else "mean and its 95 % interval", "one seed")
+        labels = words if place == 0 else (None, None)
+        axes.errorbar(
+            mean,
+            place,
+            xerr=reach,
+            fmt="D",
+            color="#0072b2",
+            capsize=4,
+            markersize=5,
+            label=labels[0],
         )
-    words = "mean" if math.isnan(half_width) else "mean and its 95 % interval"
-    figure.legend(
-        [means, *seeds], [words, "one seed"], loc="outside upper right", ncols=2, frameon=False
-    )
+        below = [place + 0.25] * len(values)
+        axes.plot(values, below, "o", color="#d55e00", markersize=4, label=labels[1])
+    figure.legend(loc="outside upper right", ncols=2, frameon=False)
     axes.set_yticks(range(len(comparison.variants)), comparison.variants)
     axes.set_ylim(len(comparison.variants) - 0.5, -0.5)  # the first on top
     axes.grid(axis="x", color="0.92")

@@ -66,9 +66,9 @@ def _drawn(curves: Sequence[Curve]) -> Figure:
     axes.set_yticks(probit(limits.ticks), texts)
     axes.grid(color="0.92")
     axes.set_axisbelow(True)
-    for place, point in enumerate(max((curve.points for curve in curves), key=len)):
-        shape = _marker(point.name, place)
-        axes.plot([], [], shape, color="0.4", label=point.name)
+    longest = max((curve.points for curve in curves), key=len)
+    for place, point in enumerate(longest):
+        axes.plot([], [], _marker(point.name, place), color="0.4", label=point.name)
     axes.legend(fontsize="small", framealpha=1.0, edgecolor="none")  # not crossed by the diagonal
     return figure
 

@@ -190,7 +190,7 @@ def _path(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
     """The path through points (k,), (k,), to a tenth, in steps: most are short to write."""
     tenths = np.rint(10.0 * np.stack([x, y], axis=1)).astype(np.int64)
     steps = np.diff(tenths, axis=0)
-    start, *moves = [tenths[0].tolist(), *steps[steps.any(axis=1)].tolist()]
+    places = np.concatenate([tenths[:1], steps[steps.any(axis=1)]]).tolist()
     # All digits: a line may begin far beyond the frame, and still must cross it at the right place.
-    texts = (f"{a / 10:.15g},{b / 10:.15g}" for a, b in (start, *moves))
+    texts = (f"{a / 10:.15g},{b / 10:.15g}" for a, b in places)
     return f"M{'l'.join(texts)}"
