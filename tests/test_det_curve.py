@@ -1,5 +1,7 @@
 """Laws of DET curves: thinning that no eye can see, limits that show what matters, whole files."""
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -95,6 +97,26 @@ def test_the_picture_is_whole_and_the_same_each_time(tmp_path):
     assert min(pixels.shape[:2]) >= 600
     write_det_plot(tmp_path / "one.png", [scored(0)])
     assert (imread(tmp_path / "one.png") != pixels).any(), "the second curve is to be seen"
+
+
+def test_the_drawing_is_a_file_that_explains_itself(tmp_path):
+    for name in ("a.svg", "b.svg"):
+        write_det_plot(tmp_path / name, [scored(0), scored(1)])
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert len(text) < 40_000 and "prefers-color-scheme: dark" in text
+    drawing = ElementTree.fromstring(text)  # what is no XML, no browser shows as a file
+    space = "{http://www.w3.org/2000/svg}"
+    words = [element.text for element in drawing.iter(f"{space}text")]
+    rates = error_rates(scored(1).scores, scored(1).trials.is_target)
+    assert f"list 1: EER {100 * equal_error_rate(rates).rate:.2f} %" in words
+    assert {"EER", "minDCF(0.01)", OWN_THRESHOLD, "Misses (%)", "False alarms (%)"} <= set(words)
+    size = float(drawing.get("width")), float(drawing.get("height"))
+    for element in drawing.iter(f"{space}text"):
+        place = [float(element.get(axis, 0.0)) for axis in "xy"]
+        assert 0 <= place[0] < size[0] and 0 <= place[1] < size[1], f"{element.text} is cut off"
+    curves = [e for e in drawing.iter(f"{space}path") if e.get("clip-path")]
+    assert len(curves) == 3, "a diagonal and two lists"
 
 
 def test_lists_without_labels_are_refused(tmp_path):

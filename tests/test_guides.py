@@ -1,9 +1,10 @@
-"""Every guide in docs/ runs as it is written: its blocks in order, in a copy of the project.
+"""The README and every guide in docs/ run as they are written, in a copy of the project.
 
-Blocks of bash and python are run literally, in one shell from the project's root, unless a mark
-before them says otherwise: ``<!-- not run: REASON -->``, or ``<!-- file: NAME -->`` for a file that
-the reader writes. A block of text shows what the block before it prints: each of its lines must
-have the form of a printed line, where numbers may differ and ... stands for anything.
+Blocks of bash and python are run literally and in order, in one shell from the project's root,
+unless a mark before them says otherwise: ``<!-- not run: REASON -->``, or ``<!-- file: NAME -->``
+for a file that the reader writes. A block of text shows what the block before it prints: each of
+its lines must have the form of a printed line, where numbers may differ and ... stands for
+anything.
 """
 
 import os
@@ -16,10 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import soundfile
+
+from tools.make_toy_corpus import write_speaker
+from tools.write_m4a import write_m4a
 
 ROOT = Path(__file__).parents[1]
-GUIDES = sorted(path for path in ROOT.glob("docs/*.md") if path.name != "README.md")
-PAGES = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md"]
+GUIDES = sorted(set(ROOT.glob("docs/*.md")) - {ROOT / "docs/README.md", ROOT / "docs/map.md"})
+PAGES = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
+LINKED = [*PAGES, ROOT / "RESULTS.md", *ROOT.glob("recipes/*/*.md")]
 
 BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>not run|file): (?P<note>.+?) -->\n)?"
@@ -27,7 +33,7 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
-LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+LINK = re.compile(r"(?:\]\(|src=\")(?!https?:|#)([^)#\"]+)")
 
 
 @dataclass(frozen=True)
@@ -142,11 +148,25 @@ def test_a_guide_can_be_followed(guide: Path, clone: Path, tmp_path: Path) -> No
     follow(guide.read_text(encoding="utf-8"), clone, tmp_path / "blocks")
 
 
+def test_the_readme_can_be_followed(clone: Path, tmp_path: Path) -> None:
+    (clone / "recordings").mkdir()
+    names = ("a.wav", "b.m4a", "c.mp3", "new.wav", "recordings/d.flac")
+    write_speaker(tmp_path, speaker=1, recordings=len(names), seed=0)
+    for name, source in zip(names, sorted(tmp_path.rglob("*.wav")), strict=True):
+        waveform, sample_rate = soundfile.read(source, dtype="float32")
+        if name.endswith("m4a"):
+            write_m4a(clone / name, waveform, sample_rate)
+        else:
+            soundfile.write(clone / name, waveform, sample_rate)
+    follow((ROOT / "README.md").read_text(encoding="utf-8"), clone, tmp_path / "blocks")
+
+
 def test_guides_are_listed_and_links_lead_somewhere() -> None:
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     assert GUIDES and all(f"({guide.name})" in index for guide in GUIDES)
     for page in PAGES:
         blocks_of(page.read_text(encoding="utf-8"))
+    for page in LINKED:
         for link in LINK.findall(page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name} leads to {link}, which is not there"
 

@@ -202,7 +202,7 @@ def test_the_worst_trials_as_by_sorting_all(tmp_path):
     one = random_scored(seed=4)
     ties = ScoredTrials(one.trials, one.scores.round(0), "ties")
     for each in (one, ties):
-        names = Page(page_of(tmp_path / "r.html", reported(each))).texts_of("td")
+        names = Page(page_of(tmp_path / "r.html", reported(each))).texts_of("td", "span")
         labels = each.trials.is_target
         lows = sorted(np.flatnonzero(labels), key=lambda i: (each.scores[i], i))
         highs = sorted(np.flatnonzero(~labels), key=lambda i: (-each.scores[i], i))

@@ -78,8 +78,11 @@ def main() -> int:
     parser = experiments_parser(__doc__, seeds=[1])
     for name, kind in GRID.items():
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, nargs="+", type=kind, default=[], metavar="VALUE")
-    parser.add_argument("--similarities", nargs="+", choices=SIMILARITIES, default=[])
+        values = "values to try (default: that of BASE.yaml)"
+        parser.add_argument(option, nargs="+", type=kind, default=[], metavar="VALUE", help=values)
+    parser.add_argument(
+        "--similarities", nargs="+", choices=SIMILARITIES, default=[], help="others to try"
+    )
     options = parser.parse_args(ours)
     grid = {name: getattr(options, name) for name in GRID if getattr(options, name)}
 

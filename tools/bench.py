@@ -36,10 +36,18 @@ def print_table(rows: list[Row]) -> None:
 
 def main() -> None:
     """Run one benchmark, print its table and, if asked, write it as JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", choices=NAMES, help="which benchmark")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=torch.get_num_threads(),
+        metavar="N",
+        help="threads of torch (default: as torch chooses, here %(default)s)",
+    )
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="folder with real lists (or SIMPLE_SPK_DATA)"
     )

@@ -104,7 +104,9 @@ def main() -> int:
     """Compare, and return the exit code."""
     ours, overrides = split_overrides(sys.argv[1:])
     parser = experiments_parser(__doc__, seeds=[1, 2, 3])
-    parser.add_argument("--losses", nargs="+", required=True, metavar="LOSS")
+    parser.add_argument(
+        "--losses", nargs="+", required=True, metavar="LOSS", help="names or YAML files"
+    )
     options = parser.parse_args(ours)
 
     def run() -> None:

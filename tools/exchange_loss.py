@@ -11,7 +11,7 @@ too; in an experiment with images, classes are those of its table, train_table i
 
 import re
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -156,9 +156,10 @@ def write_experiment(base: Path, block: Path, new: Path) -> None:
 
 def main() -> int:
     """Write one experiment, and return the exit code."""
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    for name in ("base", "loss", "new"):
-        parser.add_argument(name, type=Path, metavar=f"{name.upper()}.yaml")
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    purposes = {"base": "an experiment", "loss": "what replaces its loss", "new": "file to write"}
+    for name, purpose in purposes.items():
+        parser.add_argument(name, type=Path, metavar=f"{name.upper()}.yaml", help=purpose)
     options = parser.parse_args()
     return exit_code(
         "exchange_loss.py", lambda: write_experiment(options.base, options.loss, options.new)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,10 +84,13 @@ def headline_figure(lists: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 def experiments_parser(description: str | None, seeds: Sequence[int]) -> ArgumentParser:
     """What tools that train several experiments are asked alike, whatever else they ask."""
-    parser = ArgumentParser(description=(description or "").splitlines()[0])
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
-    parser.add_argument("--seeds", nargs="+", type=int, default=seeds)
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+    usual = f"(default {' '.join(map(str, seeds))})"
+    parser.add_argument("--seeds", nargs="+", type=int, default=seeds, metavar="N", help=usual)
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where all results go"
+    )
     return parser
 
 

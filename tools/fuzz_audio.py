@@ -264,7 +264,7 @@ def main() -> None:
     """Run, show what is bad, and count the outcomes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=2000, help="damaged files (default 2000)")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="(default 1)")
     parser.add_argument("--folder", type=Path, help="where to keep bad files")
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)

@@ -178,8 +178,8 @@ def outcome(folder: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="a sound model folder; it is copied")
-    parser.add_argument("--folders", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folders", type=int, default=500, help="damaged ones (default 500)")
+    parser.add_argument("--seed", type=int, default=0, help="(default 0)")
     options = parser.parse_args()
     load_model(options.model)
     counts: Counter[str] = Counter()

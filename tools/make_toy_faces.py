@@ -105,9 +105,9 @@ def make_toy_faces(
 def main() -> int:
     """Write toy faces into a folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--persons", type=int, default=24)
-    parser.add_argument("--images", type=int, default=8, help="per person")
+    parser.add_argument("folder", type=Path, help="folder to make")
+    parser.add_argument("--persons", type=int, default=24, help="(default 24)")
+    parser.add_argument("--images", type=int, default=8, help="per person (default 8)")
     options = parser.parse_args()
     make_toy_faces(options.folder, options.persons, options.images)
     return 0

@@ -57,10 +57,10 @@ def toy_image(
 def main() -> int:
     """Make a folder; on a user's mistake say what is wrong."""
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--classes", type=int, default=16)
-    parser.add_argument("--images", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("folder", type=Path, help="folder to make")
+    parser.add_argument("--classes", type=int, default=16, help="(default 16)")
+    parser.add_argument("--images", type=int, default=6, help="per class (default 6)")
+    parser.add_argument("--seed", type=int, default=0, help="each gives other images (default 0)")
     options = parser.parse_args()
 
     def run() -> None:

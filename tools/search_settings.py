@@ -167,7 +167,9 @@ def main() -> int:
     """Search, and return the exit code."""
     ours, overrides = split_overrides(sys.argv[1:])
     parser = experiments_parser(__doc__, seeds=[1])
-    parser.add_argument("candidates", type=Path, metavar="CANDIDATES.yaml")
+    parser.add_argument(
+        "candidates", type=Path, metavar="CANDIDATES.yaml", help="settings to try for each loss"
+    )
     options = parser.parse_args(ours)
 
     def run() -> None:

@@ -120,16 +120,29 @@ def row(cells: Sequence[str]) -> str:
 
 def write_plot(path: Path, comparison: Comparison) -> None:
     """Draw the headline figure of each variant: a dot per seed, the mean with its interval."""
-    height = 1.2 + 0.35 * len(comparison.variants)
+    height = 1.4 + 0.4 * len(comparison.variants)
     figure = Figure(figsize=(7.0, height), dpi=150, layout="constrained")
     shown = comparison.headline_figure
     what = f" ({AVERAGE} over lists)" if AVERAGE in comparison.figures[shown] else ""
     axes = figure.add_subplot(xlabel=f"{shown.title}{what}")
     for place, values in enumerate(comparison.headline):
         mean, half_width = estimate(values.tolist())
-        axes.plot(values, [place] * len(values), "o", color="#56b4e9", markersize=4)
         reach = None if math.isnan(half_width) else half_width
-        axes.errorbar(mean, place, xerr=reach, fmt="D", color="#0072b2", capsize=4, markersize=5)
+        words = ("mean" if reach is None else "mean and its 95 % interval", "one seed")
+        labels = words if place == 0 else (None, None)
+        axes.errorbar(
+            mean,
+            place,
+            xerr=reach,
+            fmt="D",
+            color="#0072b2",
+            capsize=4,
+            markersize=5,
+            label=labels[0],
+        )
+        below = [place + 0.25] * len(values)
+        axes.plot(values, below, "o", color="#d55e00", markersize=4, label=labels[1])
+    figure.legend(loc="outside upper right", ncols=2, frameon=False)
     axes.set_yticks(range(len(comparison.variants)), comparison.variants)
     axes.set_ylim(len(comparison.variants) - 0.5, -0.5)  # the first on top
     axes.grid(axis="x", color="0.92")

@@ -13,7 +13,7 @@ holds metrics.json and each run.
 """
 
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,11 +70,15 @@ def describe(figures: dict[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train and test, and return the exit code."""
     ours, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("experiment", type=Path, metavar="EXPERIMENT.yaml")
-    parser.add_argument("--loss", help="another loss, by its name or file")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "experiment", type=Path, metavar="EXPERIMENT.yaml", help="what each fold is trained with"
+    )
+    parser.add_argument("--loss", metavar="LOSS", help="another loss, by its name or file")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="(default 1)")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="runs and metrics.json"
+    )
     options = parser.parse_args(ours)
 
     def run() -> None:

@@ -122,9 +122,11 @@ def _as_seen_from(folder: Path, path: Path) -> str:
 
 def main() -> int:
     """Prepare; on a user's mistake say what is wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", type=Path, help="archive or folder")
-    parser.add_argument("data_folder", type=Path, metavar="DATA")
+    parser.add_argument("data_folder", type=Path, metavar="DATA", help="folder of the tables")
     options = parser.parse_args()
 
     def run() -> None:

@@ -30,35 +30,37 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     folder = commands.add_parser("folder", help="a folder per person")
-    folder.add_argument("folder", type=Path)
+    folder.add_argument("folder", type=Path, metavar="FOLDER", help="aligned images")
     records = commands.add_parser("records", help="a .rec file, with its .idx beside it")
-    records.add_argument("records", type=Path)
+    records.add_argument("records", type=Path, metavar="REC", help="such as train.rec")
     for command in (folder, records):
-        command.add_argument("data_folder", type=Path)
+        command.add_argument("data_folder", type=Path, metavar="DATA", help="folder of the tables")
         command.add_argument("--name", default="train", help="of the table")
 
     bins = commands.add_parser("bin", help="validation sets of InsightFace")
-    bins.add_argument("bins", type=Path, nargs="+")
-    bins.add_argument("data_folder", type=Path)
+    bins.add_argument("bins", type=Path, nargs="+", metavar="BIN", help="such as lfw.bin")
+    bins.add_argument("data_folder", type=Path, metavar="DATA", help="folder of the tables")
 
     pairs = commands.add_parser("pairs", help="aligned images and a published list of pairs")
-    pairs.add_argument("folder", type=Path)
-    pairs.add_argument("list", type=Path)
-    pairs.add_argument("data_folder", type=Path)
-    pairs.add_argument("name", help="of the set, such as lfw")
+    pairs.add_argument("folder", type=Path, metavar="FOLDER", help="aligned images")
+    pairs.add_argument("list", type=Path, metavar="LIST", help="such as pairs.txt")
+    pairs.add_argument("data_folder", type=Path, metavar="DATA", help="folder of the tables")
+    pairs.add_argument("name", metavar="NAME", help="of the set, such as lfw")
 
     align = commands.add_parser("align", help="crops by five landmarks")
-    align.add_argument("folder", type=Path)
-    align.add_argument("target", type=Path)
+    align.add_argument("folder", type=Path, metavar="FOLDER", help="images as they are")
+    align.add_argument("target", type=Path, metavar="TARGET", help="folder of the crops")
     source = align.add_mutually_exclusive_group(required=True)
     source.add_argument("--landmarks", type=Path, metavar="CSV", help="a name and ten numbers")
     source.add_argument("--detector", metavar="MODULE:FUNCTION", help="from image to landmarks")
-    align.add_argument("--width", type=int, default=112, choices=(112, 96))
-    align.add_argument("--workers", type=int, default=4, help="threads")
+    align.add_argument(
+        "--width", type=int, default=112, choices=(112, 96), help="in pixels (default 112)"
+    )
+    align.add_argument("--workers", type=int, default=4, metavar="N", help="threads (default 4)")
 
     orl = commands.add_parser("orl", help="the ORL faces")
-    orl.add_argument("folder", type=Path)
-    orl.add_argument("data_folder", type=Path)
+    orl.add_argument("folder", type=Path, metavar="FOLDER", help="holds s1, s2, ...")
+    orl.add_argument("data_folder", type=Path, metavar="DATA", help="folder of the tables")
     return top
 
 

@@ -28,7 +28,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "scores", type=Path, metavar="SCORES", help="score file, of a list that is not to be tested"
     )
     parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the .json to write")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="JSON", help="file to write"
+    )
     parser.add_argument(
         "--target-prior",
         type=float,

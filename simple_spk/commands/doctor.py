@@ -85,7 +85,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     training.add_argument("--embedding-dim", type=int, metavar="N", help="numbers in an embedding")
     training.add_argument("--workers", type=int, metavar="N", help="processes that read crops")
-    training.add_argument("--device", default=None, help="cpu, cuda, ... (default: a GPU, if any)")
+    training.add_argument(
+        "--device", metavar="DEVICE", help="cpu, cuda, cuda:1, ... (default: a GPU, if any)"
+    )
     parser.add_argument("--json", action="store_true", help="answer as JSON")
     parser.add_argument(
         "--list",

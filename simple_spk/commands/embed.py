@@ -1,6 +1,6 @@
 """Embeddings of audio files, of folders of them, or of lists, as one file.
 
-An interrupted run goes on where it was: what is done lies in OUTPUT.parts until all is. Recordings
+An interrupted run goes on where it was: what is done lies in FILE.parts until all is. Recordings
 that cannot be used are named; the others are written, and the exit code is 1.
 
 To share the work among processes, or with --device cuda among GPUs:
@@ -49,6 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--output",
         type=Path,
         required=True,
+        metavar="FILE",
         help="file to write: .npz, .safetensors, or .ark (with an .scp)",
     )
     add_model(parser)

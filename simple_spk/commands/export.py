@@ -24,7 +24,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="?",
         metavar="SOURCE",
         help="a training run (its model/, or if it has not ended its newest checkpoint), a "
-        "checkpoint (RUN/checkpoints/CKPT...), a model folder, or a model's name on the Hub",
+        "checkpoint (RUN/checkpoints/CKPT...), a model folder, or owner/name on the "
+        "Hugging Face Hub",
     )
     parser.add_argument("target", type=Path, nargs="?", metavar="TARGET", help="the folder to make")
     parser.add_argument(

@@ -21,10 +21,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="HTML", help="the page to write"
     )
-    parser.add_argument("--queries", type=int, default=20, help="how many images look for others")
-    parser.add_argument("--neighbours", type=int, default=8, help="how many of each are shown")
-    parser.add_argument("--seed", type=int, default=0, help="of the random choice of queries")
-    parser.add_argument("--title", default="Nearest images", help="of the page")
+    parser.add_argument(
+        "--queries", type=int, default=20, metavar="N", help="images to look for (default 20)"
+    )
+    parser.add_argument(
+        "--neighbours", type=int, default=8, metavar="N", help="nearest of each (default 8)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the choice of queries (default 0)"
+    )
+    parser.add_argument(
+        "--title",
+        default="Nearest images",
+        metavar="TEXT",
+        help="(default %(default)s)",
+    )
 
 
 def run(options: Namespace) -> None:

@@ -15,16 +15,18 @@ def add_model(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="MODEL",
-        help="model folder (RUN/model) or owner/name on the Hugging Face Hub; default: the model "
-        "that comes with simple_spk",
+        help="model folder (RUN/model), or owner/name on the Hugging Face Hub (default: the model "
+        "that comes with simple_spk)",
     )
-    parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, ...")
+    parser.add_argument(
+        "--device", default="cpu", metavar="DEVICE", help="cpu (default), cuda, cuda:1, ..."
+    )
     parser.add_argument(
         "--precision",
         choices=("fp32", "bf16"),
         default="fp32",
         help="of the encoder: bf16 is faster where the hardware knows it, and moves embeddings by "
-        "some thousandths of their length (default: fp32)",
+        "some thousandths of their length (default fp32)",
     )
 
 
@@ -111,7 +113,11 @@ def add_scoring(parser: ArgumentParser) -> None:
         help="the same by the calibration in the model folder, as verify and identify do",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, help="score file to write; with several lists, a folder"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="score file to write; with several lists, a folder of them",
     )
     parser.add_argument(
         "--format",
@@ -127,7 +133,9 @@ def add_figures(parser: ArgumentParser, always_intervals: bool) -> None:
     add_json(parser)
     group = parser.add_argument_group("figures")
     group.add_argument("--report", type=Path, metavar="HTML", help="write a page to look at")
-    group.add_argument("--det", type=Path, metavar="PNG", help="draw the DET curves")
+    group.add_argument(
+        "--det", type=Path, metavar="FILE", help="draw the DET curves: .png, .svg or .pdf"
+    )
     group.add_argument(
         "--metadata",
         type=Path,
@@ -159,7 +167,7 @@ def add_measures(
         "--speakers",
         type=Path,
         metavar="FILE",
-        help="manifest or 'recording speaker' lines; default: the list tells who is who",
+        help="manifest or 'recording speaker' lines (default: the list tells who is who)",
     )
     group.add_argument(
         "--priors",

@@ -31,7 +31,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark or .scp",
     )
-    parser.add_argument("--model", help="score as this model does: a folder, or a name on the Hub")
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="score as this model does: model folder, or owner/name on the Hugging Face Hub",
+    )
     add_similarity(parser, "without --model: ")
     parser.add_argument(
         "--manifest", type=Path, metavar="CSV", help="durations, if the calibration looks at them"

@@ -11,6 +11,7 @@ import numpy as np
 from simple_spk.images.image_files import read_image, to_pillow
 from simple_spk.images.image_table import ImageTable
 from simple_spk.images.rankings import Ranking
+from simple_spk.report.html_parts import document
 from simple_spk.report.style import STYLE
 
 THUMBNAIL_PIXELS = 128  # of the longer side; shown at most this large
@@ -53,17 +54,14 @@ def gallery_page(
     names = list(rankings)
     chosen = np.random.default_rng(seed).permutation(len(names))[:queries]
     cards = [_card(names[number], rankings[names[number]][:neighbours], table) for number in chosen]
-    text = escape(title)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text}</title><style>{STYLE}{GALLERY_STYLE}</style></head>\n"
-        f"<body><main><h1>{text}</h1>\n"
+    body = (
+        f"<h1>{escape(title)}</h1>\n"
         f'<p class="quiet">{len(cards)} of {len(names):,} images of {escape(table.path.name)}, '
         f"chosen at random (seed {seed}), each with the images that the model finds most similar, "
         "nearest first. ✓ right: of the same class. ✗ wrong: of another one.</p>\n"
-        f"{''.join(cards)}</main></body></html>\n"
+        f"{''.join(cards)}"
     )
+    return document(title, STYLE + GALLERY_STYLE, body)
 
 
 def _card(query: str, ranking: Ranking, table: ImageTable) -> str:

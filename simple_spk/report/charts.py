@@ -7,11 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.error_curve import ErrorRates
+from simple_spk.error_curve import ErrorRates, error_rates
 from simple_spk.metrics import equal_error_rate
 from simple_spk.report.det_curve import det_curve, det_limits, probit
-from simple_spk.report.operating_points import OWN_THRESHOLD, OperatingPoint
-from simple_spk.report.svg_chart import LABEL_HEIGHT, MARKERS, Chart, round_ticks
+from simple_spk.report.operating_points import OWN_THRESHOLD, OperatingPoint, operating_points
+from simple_spk.report.style import CHART_STYLE
+from simple_spk.report.svg_chart import KEY_HEIGHT, LABEL_HEIGHT, MARKERS, Chart, round_ticks
+from simple_spk.scored_trials import ScoredTrials
 
 COLOURS = 6  # of the page's palette; more lists than that repeat them with another dash
 HISTOGRAM_BINS = 80
@@ -34,6 +36,17 @@ class Calibration(NamedTuple):
     standard_errors: NDArray[np.float64]
 
 
+def curve_of(
+    scored: ScoredTrials, priors: Sequence[float], miss_cost: float, false_alarm_cost: float
+) -> Curve:
+    """The curve of a list, which must have labels."""
+    if scored.trials.is_target is None:
+        raise ValueError(f"{scored.name} has no labels; a curve of its errors needs them")
+    rates = error_rates(scored.scores, scored.trials.is_target)
+    points = operating_points(rates, priors, miss_cost, false_alarm_cost, scored.threshold)
+    return Curve(scored.name, rates, points)
+
+
 def curve_style(number: int) -> str:
     """The classes of the line of a list, by its place in the report."""
     return f"c{number % COLOURS} dash{number // COLOURS % 4}"
@@ -46,7 +59,25 @@ def point_marker(name: str, number: int) -> str:
 
 
 def det_chart(curves: Sequence[Curve]) -> str:
-    """Misses against false alarms of all lists, both on probit scales, as SVG."""
+    """Misses against false alarms of all lists, both on probit scales, as SVG for a page."""
+    return _det_chart(curves).svg()
+
+
+def det_file(curves: Sequence[Curve]) -> str:
+    """The same as an SVG file of its own, which says what its lines and markers mean."""
+    points = max((curve.points for curve in curves), key=len)
+    chart = _det_chart(curves, below=KEY_HEIGHT * (len(curves) + (len(points) + 1) // 2) + 6)
+    for number, curve in enumerate(curves):
+        rate = 100 * equal_error_rate(curve.rates).rate
+        chart.key(number, 0, f"{curve.name}: EER {rate:.2f} %", curve_style(number))
+    for place, point in enumerate(points):
+        row = len(curves) + place // 2
+        chart.key(row, place % 2, point.name, "", point_marker(point.name, place))
+    return chart.svg(CHART_STYLE) + "\n"
+
+
+def _det_chart(curves: Sequence[Curve], below: int = 0) -> Chart:
+    """The chart of det_chart, with room for keys below it."""
     limits = det_limits([curve.rates for curve in curves])
     low, high = probit(limits).tolist()
     equal = [equal_error_rate(curve.rates).rate for curve in curves]
@@ -59,7 +90,8 @@ def det_chart(curves: Sequence[Curve]) -> str:
         )
         for curve, rate in zip(curves, equal, strict=True)
     )
-    chart = Chart("det", "DET curves", ". ".join(texts), (low, high), (low, high), height=394)
+    frame = ((low, high), (low, high))
+    chart = Chart("det", "DET curves", ". ".join(texts), *frame, height=394 + below, below=below)
     ticks = [(float(probit(tick)), f"{100 * tick:g}") for tick in limits.ticks]
     chart.axes(ticks, ticks, "False alarms (%)", "Misses (%)")
     chart.line((low, high), (low, high), "diagonal")
@@ -72,7 +104,7 @@ def det_chart(curves: Sequence[Curve]) -> str:
             if limits.contain(*errors):
                 x, y = probit(errors).tolist()
                 chart.marker(x, y, point_marker(point.name, place), f"c{number % COLOURS}")
-    return chart.svg()
+    return chart
 
 
 def histogram_chart(

@@ -1,15 +1,14 @@
-"""The DET curves of scored lists as one picture in a file."""
+"""The DET curves of scored lists as one picture: SVG by ourselves, all else by matplotlib."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure  # without pyplot: no window system, no global state
-from matplotlib.lines import Line2D
 
-from simple_spk.error_curve import ErrorRates, error_rates
 from simple_spk.metrics import PRIORS, equal_error_rate
+from simple_spk.report.charts import Curve, curve_of, det_file
 from simple_spk.report.det_curve import det_curve, det_limits, probit
-from simple_spk.report.operating_points import OWN_THRESHOLD, operating_points
+from simple_spk.report.operating_points import OWN_THRESHOLD
 from simple_spk.scored_trials import ScoredTrials
 from simple_spk.whole_file import whole_file
 
@@ -25,12 +24,24 @@ def write_det_plot(
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
 ) -> None:
-    """Draw the curves of labelled lists into a .png, .svg or .pdf file, whole or not at all."""
+    """Draw the curves of labelled lists into a .png, .svg or .pdf file, whole or not at all.
+
+    The .svg is small, and follows its reader into light and dark.
+    """
     path = Path(path)
     if not results:
         raise ValueError(f"no lists to draw in {path}; expected at least one")
-    curves = [_error_rates(scored) for scored in results]
-    limits = det_limits(curves)
+    curves = [curve_of(one, priors, miss_cost, false_alarm_cost) for one in results]
+    with whole_file(path) as partial:
+        if path.suffix == ".svg":
+            partial.write_text(det_file(curves), encoding="utf-8", newline="\n")
+        else:
+            _drawn(curves).savefig(partial, format=path.suffix.removeprefix(".") or "png")
+
+
+def _drawn(curves: Sequence[Curve]) -> Figure:
+    """The curves, their operating points and what they mean."""
+    limits = det_limits([curve.rates for curve in curves])
     figure = Figure(figsize=(6.4, 6.4), dpi=150, layout="constrained")
     axes = figure.add_subplot(
         aspect="equal",
@@ -40,32 +51,28 @@ def write_det_plot(
         ylim=probit(limits),
     )
     axes.plot(probit(limits), probit(limits), color="0.8", linewidth=1)
-    shapes: dict[str, Line2D] = {}  # of the operating points, for the legend
-    for number, (scored, rates) in enumerate(zip(results, curves, strict=True)):
+    for number, (name, rates, points) in enumerate(curves):
         colour = COLOURS[number % len(COLOURS)]
         style = LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)]
-        label = f"{scored.name}, EER {100 * equal_error_rate(rates).rate:.2f} %"
+        label = f"{name}, EER {100 * equal_error_rate(rates).rate:.2f} %"
         axes.plot(*det_curve(rates, limits), style, color=colour, label=label)
-        points = operating_points(rates, priors, miss_cost, false_alarm_cost, scored.threshold)
         for place, point in enumerate(points):
             if limits.contain(point.false_alarm_rate, point.miss_rate):
                 at = probit(point.false_alarm_rate), probit(point.miss_rate)
-                marker = "D" if point.name == OWN_THRESHOLD else MARKERS[place % len(MARKERS)]
+                marker = _marker(point.name, place)
                 axes.plot(*at, marker, color=colour, markeredgecolor="white", zorder=3)
-                shapes[point.name] = Line2D([], [], linestyle="none", marker=marker, color="0.4")
     texts = [f"{100 * tick:g}" for tick in limits.ticks]
     axes.set_xticks(probit(limits.ticks), texts)
     axes.set_yticks(probit(limits.ticks), texts)
     axes.grid(color="0.92")
     axes.set_axisbelow(True)
-    lines, names = axes.get_legend_handles_labels()
-    axes.legend([*lines, *shapes.values()], [*names, *shapes], frameon=False, fontsize="small")
-    with whole_file(path) as partial:
-        figure.savefig(partial, format=path.suffix.removeprefix(".") or "png")
+    longest = max((curve.points for curve in curves), key=len)
+    for place, point in enumerate(longest):
+        axes.plot([], [], _marker(point.name, place), color="0.4", label=point.name)
+    axes.legend(fontsize="small", framealpha=1.0, edgecolor="none")  # not crossed by the diagonal
+    return figure
 
 
-def _error_rates(scored: ScoredTrials) -> ErrorRates:
-    """The curve of a list with labels."""
-    if scored.trials.is_target is None:
-        raise ValueError(f"{scored.name} has no labels; a DET curve needs them")
-    return error_rates(scored.scores, scored.trials.is_target)
+def _marker(name: str, place: int) -> str:
+    """The marker of an operating point, by its name and its place among the points."""
+    return "D" if name == OWN_THRESHOLD else MARKERS[place % len(MARKERS)]

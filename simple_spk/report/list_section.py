@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.error_curve import error_rates
 from simple_spk.figures import NOTES
 from simple_spk.metrics import PRIORS, bayes_threshold, prior_name
 from simple_spk.report.breakdown import (
@@ -18,9 +17,14 @@ from simple_spk.report.breakdown import (
     Condition,
     ConditionColumn,
 )
-from simple_spk.report.charts import Curve, calibration_chart, histogram_chart, strip_chart
+from simple_spk.report.charts import (
+    Curve,
+    calibration_chart,
+    curve_of,
+    histogram_chart,
+    strip_chart,
+)
 from simple_spk.report.html_parts import Cell, card, facts_list, figure, measure, table, under
-from simple_spk.report.operating_points import operating_points
 from simple_spk.scored_trials import ScoredTrials
 
 WORST_TRIALS = 20
@@ -59,13 +63,10 @@ class DrawnList(NamedTuple):
 
 def drawn_list(reported: ReportedList, costs: Costs) -> DrawnList:
     """A list with its error rates and operating points."""
-    scored = reported.scored
-    is_target = scored.trials.is_target
-    if is_target is None:
-        raise ValueError(f"{scored.name} has no labels; a report of its errors needs them")
-    rates = error_rates(scored.scores, is_target)
-    points = operating_points(rates, costs.priors, costs.miss, costs.false_alarm, scored.threshold)
-    return DrawnList(reported, is_target, Curve(scored.name, rates, points))
+    curve = curve_of(reported.scored, costs.priors, costs.miss, costs.false_alarm)
+    is_target = reported.scored.trials.is_target
+    assert is_target is not None  # curve_of has seen to it
+    return DrawnList(reported, is_target, curve)
 
 
 def list_section(number: int, one: DrawnList, costs: Costs) -> str:
@@ -247,12 +248,11 @@ def _worst(one: DrawnList) -> str:
         rows = [
             [
                 Cell(f"{scores[index]:.4f}"),
-                Cell(trials.ids[trials.enrol[index]], look="name"),
-                Cell(trials.ids[trials.test[index]], look="name"),
+                Cell(trials.ids[trials.enrol[index]], trials.ids[trials.test[index]], look="name"),
             ]
             for index in indexes.tolist()
         ]
-        cards.append(card(title, table(title, ["Score", "Enrolment", "Test"], rows)))
+        cards.append(card(title, table(title, ["Score", "Enrolment, below it test"], rows)))
     return f'<div class="pair long">{"".join(cards)}</div>'
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from simple_spk import __version__
 from simple_spk.metrics import prior_name
 from simple_spk.report.charts import curve_style, det_chart, point_marker
-from simple_spk.report.html_parts import Cell, card, facts_list, figure, measure, table
+from simple_spk.report.html_parts import Cell, card, document, facts_list, figure, measure, table
 from simple_spk.report.list_section import Costs, DrawnList, ReportedList, drawn_list, list_section
 from simple_spk.report.operating_points import OperatingPoint
 from simple_spk.report.style import STYLE
@@ -38,21 +38,8 @@ def _page(lists: Sequence[DrawnList], costs: Costs, date: str | None) -> str:
     links = "".join(
         f'<a href="#list-{number}">{escape(one.curve.name)}</a>' for number, one in enumerate(lists)
     )
-    return "\n".join(
+    body = "\n".join(
         [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            # Should a name ever slip through unescaped, the browser still runs and loads nothing.
-            '<meta http-equiv="Content-Security-Policy" '
-            "content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-            f"<title>{escape(title)}</title>",
-            f"<style>{STYLE}</style>",
-            "</head>",
-            "<body>",
-            "<main>",
             "<header>",
             "<h1>Speaker verification report</h1>",
             _origin(lists, costs, date),
@@ -61,12 +48,9 @@ def _page(lists: Sequence[DrawnList], costs: Costs, date: str | None) -> str:
             card("Error rates", _error_table(lists, costs), _interval_note(lists)),
             _trade_off(lists),
             *sections,
-            "</main>",
-            "</body>",
-            "</html>",
-            "",
         ]
     )
+    return document(title, STYLE, body)
 
 
 def _origin(lists: Sequence[DrawnList], costs: Costs, date: str | None) -> str:

@@ -1,4 +1,4 @@
-"""How a report looks: one style sheet for phones and desks, light and dark, screen and paper."""
+"""How pages and charts look: on phones and desks, in light and dark, on screen and paper."""
 
 # Colours that the colour-blind can tell apart (after Okabe and Ito), lighter ones on a dark page.
 _LIGHT = """
@@ -12,18 +12,53 @@ _DARK = """
   --c5: #f0c052; --own: #e9a3cb;
 """
 
-STYLE = (
+_COLOURS = (
     f":root {{ color-scheme: light dark; {_LIGHT} }}\n"
     f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}\n"
     + "\n".join(
         f".c{number} {{ --colour: var(--c{number}); }}"
-        for number in range(6)  # as many as report_charts.COLOURS
+        for number in range(6)  # as many as charts.COLOURS
     )
     + """
 .dash1 { stroke-dasharray: 7 4; } .dash2 { stroke-dasharray: 2 3; }
 .dash3 { stroke-dasharray: 8 3 2 3; }
 .target { --colour: var(--c0); } .nontarget { --colour: var(--c1); } .own { --colour: var(--own); }
+"""
+)
 
+_CHARTS = """
+svg text { font-size: 11px; fill: var(--quiet); font-variant-numeric: tabular-nums; }
+svg text.label { fill: var(--text); }
+svg text.halo { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
+svg .start { text-anchor: start; } svg .middle { text-anchor: middle; }
+svg .end { text-anchor: end; }
+svg path { fill: none; }
+svg .grid { stroke: var(--grid); } svg .axis { stroke: var(--quiet); }
+svg .line { stroke: var(--colour); stroke-width: 2; stroke-linejoin: round; }
+svg .line.diagonal { stroke: var(--quiet); stroke-opacity: 0.5; stroke-width: 1; }
+svg .marker { fill: var(--colour, var(--quiet)); stroke: var(--card); stroke-width: 1.5; }
+svg .marker.small { stroke-width: 1; }
+svg .area { fill: var(--colour); fill-opacity: 0.22; stroke: var(--colour); stroke-width: 1.5; }
+svg .whisker { stroke: var(--colour); stroke-opacity: 0.55; stroke-width: 1.5; }
+svg.strip { display: block; width: 120px; height: 16px; margin-top: 1px; }
+svg .whole { stroke: var(--text); stroke-dasharray: 2 2; } svg.strip .axis { stroke: var(--rule); }
+svg .upright { stroke: var(--colour, var(--text)); stroke-dasharray: 4 3; }
+"""
+
+# Of a chart that is a file of its own.
+CHART_STYLE = (
+    _COLOURS
+    + _CHARTS
+    + """
+svg { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
+svg .paper { fill: var(--card); }
+"""
+)
+
+# Of a page, with its charts.
+STYLE = (
+    _COLOURS
+    + """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
 body {
@@ -76,14 +111,13 @@ tbody th { font-weight: 600; min-width: 8em; }
 .main { font-weight: 650; }
 .after { margin: 16px 0 0; }
 .note { display: block; color: var(--quiet); font-size: 0.86em; font-weight: 400; }
-td.name {
-  font: 12px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; white-space: nowrap;
-}
+td.name { font: 12px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
+td.name, td.name .note { color: var(--text); font-size: 12px; overflow-wrap: anywhere; }
+.key, td.key { padding-left: 26px; } td.key { min-width: 9em; }
 .key::before {
-  content: ""; display: inline-block; width: 18px; margin-right: 8px; vertical-align: 0.25em;
+  content: ""; display: inline-block; width: 18px; margin: 0 8px 0 -26px; vertical-align: 0.25em;
   border-top: 3px solid var(--colour, transparent);
 }
-td.key { white-space: nowrap; } .key .note { padding-left: 26px; }
 .key.dash1::before, .key.dash3::before { border-top-style: dashed; }
 .key.dash2::before { border-top-style: dotted; }
 .legend {
@@ -94,23 +128,9 @@ td.key { white-space: nowrap; } .key .note { padding-left: 26px; }
 .legend svg path { fill: var(--quiet); }
 
 figure > svg { display: block; width: 100%; height: auto; max-width: 560px; margin: 0 auto; }
-svg text { font-size: 11px; fill: var(--quiet); font-variant-numeric: tabular-nums; }
-svg text.label { fill: var(--text); }
-svg text.halo { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
-svg .start { text-anchor: start; } svg .middle { text-anchor: middle; }
-svg .end { text-anchor: end; }
-svg path { fill: none; }
-svg .grid { stroke: var(--grid); } svg .axis { stroke: var(--quiet); }
-svg .line { stroke: var(--colour); stroke-width: 2; stroke-linejoin: round; }
-svg .line.diagonal { stroke: var(--quiet); stroke-opacity: 0.5; stroke-width: 1; }
-svg .marker { fill: var(--colour); stroke: var(--card); stroke-width: 1.5; }
-svg .marker.small { stroke-width: 1; }
-svg .area { fill: var(--colour); fill-opacity: 0.22; stroke: var(--colour); stroke-width: 1.5; }
-svg .whisker { stroke: var(--colour); stroke-opacity: 0.55; stroke-width: 1.5; }
-svg.strip { display: block; width: 120px; height: 16px; margin-top: 1px; }
-svg .whole { stroke: var(--text); stroke-dasharray: 2 2; } svg.strip .axis { stroke: var(--rule); }
-svg .upright { stroke: var(--colour, var(--text)); stroke-dasharray: 4 3; }
-
+"""
+    + _CHARTS
+    + """
 @media (max-width: 760px) {
   main { padding: 24px 12px 40px; }
   h1 { font-size: 24px; } h2 { font-size: 20px; margin-top: 40px; }
@@ -125,7 +145,8 @@ svg .upright { stroke: var(--colour, var(--text)); stroke-dasharray: 4 3; }
   main { max-width: none; padding: 0; }
   .card { border: 0; padding: 0; margin-bottom: 24px; }
   .box { overflow: visible; margin: 8px 0 0; padding: 0; }
-  table { font-size: 10px; } td.name { font-size: 9px; } .pair.long { display: block; }
+  table { font-size: 10px; } td.name, td.name .note { font-size: 9px; }
+  .pair.long { display: block; }
   th, td { padding-left: 8px; } thead th { white-space: normal; } svg.strip { width: 70px; }
   h2, h3 { break-after: avoid; } figure, tr { break-inside: avoid; } nav { display: none; }
 }

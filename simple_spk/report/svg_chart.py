@@ -1,4 +1,5 @@
-"""A chart as SVG text: a frame with axes, and shapes in it, coloured by the page around it.
+"""A chart as SVG text: a frame with axes, and shapes in it, coloured by the page around it, or by
+a style of its own.
 
 Written by hand rather than drawn by matplotlib: such a chart follows the page's colours in light
 and dark, its text stays text, and it is a few kilobytes small.
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 WIDTH = 400  # units of the drawing: about the pixels of a phone's screen, so text stays readable
 LEFT, RIGHT, BOTTOM = 46, 10, 40
 LABEL_HEIGHT = 14
+KEY_HEIGHT = 18
 
 # Outlines around (0, 0), by the name of the marker.
 MARKERS = {
@@ -37,6 +39,7 @@ class Chart:
     y_limits: tuple[float, float]
     height: int = 300
     top: int = 10  # room above the frame, for labels of vertical lines
+    below: int = 0  # room below the axes, for keys
     shapes: list[str] = field(default_factory=list)
 
     def x(self, values: ArrayLike) -> NDArray[np.float64]:
@@ -52,7 +55,7 @@ class Chart:
     @property
     def bottom(self) -> int:
         """Where the frame ends."""
-        return self.height - BOTTOM
+        return self.height - BOTTOM - self.below
 
     def axes(
         self,
@@ -78,7 +81,7 @@ class Chart:
         self.shapes.append(f'<path class="axis" d="M{LEFT},{self.top}V{self.bottom}H{right}"/>')
         middle = (LEFT + right) / 2, (self.top + self.bottom) / 2
         self.shapes.append(
-            f'<text x="{middle[0]:.1f}" y="{self.height - 6}" class="middle label">'
+            f'<text x="{middle[0]:.1f}" y="{self.bottom + BOTTOM - 6}" class="middle label">'
             f"{escape(x_label)}</text>"
             f'<text transform="translate(12,{middle[1]:.1f}) rotate(-90)" class="middle label">'
             f"{escape(y_label)}</text>"
@@ -130,19 +133,42 @@ class Chart:
                 f'class="{"end" if is_left else "start"} halo">{escape(text)}</text>'
             )
 
-    def svg(self) -> str:
-        """The whole chart."""
+    def key(self, row: int, column: int, text: str, style: str, outline: str | None = None) -> None:
+        """What a line, or a marker of an outline, means: in one of two columns below the axes.
+
+        ``below`` must leave KEY_HEIGHT for each row.
+        """
+        x = LEFT + column * (WIDTH - LEFT - RIGHT) / 2
+        y = self.height - self.below + KEY_HEIGHT * (row + 0.5)
+        if outline is None:
+            self.shapes.append(f'<path class="line {style}" d="M{x:g},{y:g}h22"/>')
+        else:
+            at = f"translate({x + 11:g},{y:g})"
+            self.shapes.append(
+                f'<path class="marker {style}" transform="{at}" d="{MARKERS[outline]}"/>'
+            )
+        self.shapes.append(
+            f'<text x="{x + 30:g}" y="{y:g}" dy="4" class="label">{escape(text)}</text>'
+        )
+
+    def svg(self, style: str | None = None) -> str:
+        """The whole chart: a part of a page, or with a style sheet of its own, a file."""
+        size = f'viewBox="0 0 {WIDTH} {self.height}"'
+        own = []
+        if style is not None:
+            size += f' width="{WIDTH}" height="{self.height}" xmlns="http://www.w3.org/2000/svg"'
+            own = [f"<style>{style}</style>", '<rect class="paper" width="100%" height="100%"/>']
         frame = (
             f'<rect x="{LEFT}" y="{self.top}" width="{WIDTH - LEFT - RIGHT}" '
             f'height="{self.bottom - self.top}"/>'
         )
         return "\n".join(
             [
-                f'<svg viewBox="0 0 {WIDTH} {self.height}" role="img" '
-                f'aria-labelledby="{self.name}-title {self.name}-text">',
+                f'<svg {size} role="img" aria-labelledby="{self.name}-title {self.name}-text">',
                 f'<title id="{self.name}-title">{escape(self.title)}</title>',
                 f'<desc id="{self.name}-text">{escape(self.description)}</desc>',
                 f'<clipPath id="{self.name}-clip">{frame}</clipPath>',
+                *own,
                 *self.shapes,
                 "</svg>",
             ]
@@ -161,5 +187,10 @@ def round_ticks(low: float, high: float, most: int = 7) -> list[tuple[float, str
 
 
 def _path(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
-    """The path through points (k,), (k,)."""
-    return "M" + "L".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    """The path through points (k,), (k,), to a tenth, in steps: most are short to write."""
+    tenths = np.rint(10.0 * np.stack([x, y], axis=1)).astype(np.int64)
+    steps = np.diff(tenths, axis=0)
+    places = np.concatenate([tenths[:1], steps[steps.any(axis=1)]]).tolist()
+    # All digits: a line may begin far beyond the frame, and still must cross it at the right place.
+    texts = (f"{a / 10:.15g},{b / 10:.15g}" for a, b in places)
+    return f"M{'l'.join(texts)}"
