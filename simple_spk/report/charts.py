@@ -133,7 +133,7 @@ def histogram_chart(
         "; ".join(parts),
         (low, high),
         (0.0, 1.05 * tallest),
-        top=10 + LABEL_HEIGHT * len(points),
+        top=10 + LABEL_HEIGHT * sum(low <= point.threshold <= high for point in points),
     )
     chart.axes(round_ticks(low, high), [], "Score", "Density")
     chart.steps(edges, densities["non-targets"], "nontarget")
