@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from simple_spk.distributed import mean_over_ranks
 from simple_spk.pair_sums import PairCounts, pair_sums
+from simple_spk.schedule import Stages
 from simple_spk.similarity import GeneralizedInnerProduct, Similarity
 
 Reduction = Literal["separate", "joint"]
@@ -27,6 +28,9 @@ class SimPLELoss(nn.Module):
             code does (only so does alpha = 0.001 make sense); "joint" takes one mean over all
             pairs, as the formula reads.
 
+    positive_weight, sharpness and scale are numbers, or mappings from a training step to the number
+    that holds from that step on: ``{0: 2.0, 5000: 4.0}`` starts softly and goes on sharply.
+
     With several processes the means run over the pairs of all of them, so that averaged gradients
     equal those of one process on the joined batch.
     """
@@ -34,25 +38,32 @@ class SimPLELoss(nn.Module):
     def __init__(
         self,
         similarity: Similarity | None = None,
-        positive_weight: float = 0.001,
-        sharpness: float = 3.0,
-        scale: float = 1.0,
+        positive_weight: float | dict[int, float] = 0.001,
+        sharpness: float | dict[int, float] = 3.0,
+        scale: float | dict[int, float] = 1.0,
         initial_bias: float = -10.0,
         reduction: Reduction = "separate",
     ) -> None:
         super().__init__()
-        if not 0.0 < positive_weight < 1.0:
+        self.positive_weights = Stages("positive_weight", positive_weight, float)
+        self.sharpnesses = Stages("sharpness", sharpness, float)
+        self.scales = Stages("scale", scale, float)
+        if not all(0.0 < value < 1.0 for value in self.positive_weights.values):
             raise ValueError(f"positive_weight must lie between 0 and 1, not {positive_weight}")
-        if sharpness <= 0.0 or scale <= 0.0:
+        if not all(value > 0.0 for value in (*self.sharpnesses.values, *self.scales.values)):
             raise ValueError(f"sharpness and scale must be positive, not {sharpness} and {scale}")
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be one of {get_args(Reduction)}, not {reduction!r}")
         self.similarity = GeneralizedInnerProduct() if similarity is None else similarity
-        self.positive_weight = positive_weight
-        self.sharpness = sharpness
-        self.scale = scale
+        self.at_step(0)
         self.reduction = reduction
         self.bias = nn.Parameter(torch.tensor(float(initial_bias)))
+
+    def at_step(self, step: int) -> None:
+        """Take the numbers that hold at this training step."""
+        self.positive_weight = self.positive_weights(step)
+        self.sharpness = self.sharpnesses(step)
+        self.scale = self.scales(step)
 
     def forward(
         self, queries: Tensor, labels: Tensor, keys: Tensor, key_labels: Tensor, own_keys: Tensor

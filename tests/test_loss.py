@@ -226,6 +226,15 @@ def test_the_naive_and_the_balanced_loss_are_settings_of_it(positive_weight):
     assert float(actual.detach()) == pytest.approx(sum(terms) / len(terms), rel=1e-9)
 
 
+def test_settings_change_at_their_steps_and_the_loss_with_them():
+    batch = make_pairs(dtype=torch.float32)
+    changing = SimPLELoss(None, {0: 0.3, 20: 0.1}, {0: 1.0, 10: 4.0}, {0: 2.0, 20: 50.0}, -1.0)
+    for step, numbers in ((0, (0.3, 1.0, 2.0)), (10, (0.3, 4.0, 2.0)), (25, (0.1, 4.0, 50.0))):
+        changing.at_step(step)
+        constant = SimPLELoss(None, *numbers, -1.0)
+        assert torch.equal(changing(*batch), constant(*batch))
+
+
 def test_keys_that_want_a_gradient_get_it():
     queries, labels, keys, key_labels, own_keys = make_pairs()
     keys.requires_grad_()
@@ -252,7 +261,14 @@ def test_half_precision_queries_are_summed_in_single_precision():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"positive_weight": 0.0}, {"positive_weight": 1.0}, {"sharpness": 0.0}, {"reduction": "sum"}],
+    [
+        {"positive_weight": 0.0},
+        {"positive_weight": 1.0},
+        {"sharpness": 0.0},
+        {"sharpness": {0: 2.0, 9: -1.0}},
+        {"scale": {5: 2.0}},
+        {"reduction": "sum"},
+    ],
 )
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
