@@ -79,6 +79,13 @@ def run(options: Namespace) -> None:
     print(f"{'':14}{'before':>10}{'after':>10}   (on the list it was trained on)")
     for title, value in before.items():
         print(f"{title:14}{value:10.4f}{after[title]:10.4f}")
+    if after["minCllr"] == 0.0:
+        print(
+            f"simple-spk: note on {options.scores}: no target scores below any non-target, so this "
+            "list cannot say how sure to be, and the ratios are far too large: calibrate with more "
+            "speakers",
+            file=sys.stderr,
+        )
     thresholds = calibration.false_accept_thresholds
     measured = f"down to {thresholds[-1][0]:g}" if thresholds else "nowhere"
     print(f"thresholds of false-accept rates: measured {measured}, extrapolated below")
