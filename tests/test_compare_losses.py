@@ -20,7 +20,7 @@ from tools.compare_losses import (  # noqa: E402
     loss_variants,
     split_overrides,
 )
-from tools.experiment_runs import Run, Variant, run_once  # noqa: E402
+from tools.experiment_runs import Run, Variant, run_all, run_once  # noqa: E402
 from tools.make_toy_corpus import make_toy_corpus  # noqa: E402
 from tools.seed_statistics import Comparison, estimate, markdown, write_comparison  # noqa: E402
 
@@ -179,7 +179,7 @@ def test_losses_are_compared_and_nothing_is_done_twice(corpus, tmp_path, monkeyp
     output = tmp_path / "losses"
     base = ROOT / "hparams/mini.yaml"
     command = [compare_losses.main, monkeypatch, capsys, base, "--losses", "softmax", "--seeds"]
-    command += [7, 8, "-o", output, "--", f"--data_folder={corpus}", *TINY]
+    command += [7, 8, "-o", output, "--at-once=2", "--", f"--data_folder={corpus}", *TINY]
     code, errors = run_tool(*command)
     assert code == 0, errors
     results = {
@@ -233,3 +233,23 @@ def test_lists_without_labels_cannot_be_compared(tmp_path):
     (folder / "metrics.json").write_text(json.dumps({"lists": {"x": {"trials": 3}}}))
     with pytest.raises(ValueError, match="x have no figure in common"):
         run_once(Variant("a", ROOT / "hparams/mini.yaml"), 1, folder, [])
+
+
+def test_after_a_failure_no_other_training_begins(tmp_path):
+    """Seeds come in order, each when all variants have it; what was done before is only read."""
+    variants = [Variant(name, ROOT / "hparams/mini.yaml") for name in ("a", "b")]
+    for seed, names in {5: "ab", 4: "ab", 6: "b"}.items():
+        for name in names:
+            folder = tmp_path / name / str(seed)
+            folder.mkdir(parents=True)
+            lists = {"x": metrics(float(seed))}
+            (folder / "metrics.json").write_text(json.dumps({"lists": lists}))
+    seeds = run_all(variants, [5, 4, 6, 7], tmp_path, ["--no_such_key=1"])
+    assert [(run.variant, run.seed) for run in next(seeds)] == [("a", 5), ("b", 5)]
+    assert [run.seed for run in next(seeds)] == [4, 4]
+    with pytest.raises(ChildProcessError, match="no_such_key"):
+        next(seeds)
+    assert not (tmp_path / "a/7").exists()
+    for at_once in (0, -1):
+        with pytest.raises(ValueError, match="--at-once must be 1 or more"):
+            next(run_all(variants, [5], tmp_path, [], at_once))

@@ -88,7 +88,8 @@ def main() -> int:
 
     def run() -> None:
         variants = variants_of(options.base, grid, options.similarities, options.output, overrides)
-        print(run_and_write(variants, options.seeds, options.output, overrides, sys.argv))
+        folder, at_once = options.output, options.at_once
+        print(run_and_write(variants, options.seeds, folder, overrides, at_once))
 
     return exit_code("ablate.py", run, goes_on=True)
 

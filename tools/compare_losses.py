@@ -2,8 +2,9 @@
 
 BASE.yaml, an experiment with SimPLE, and the same experiment with each of the losses (names of the
 folder losses beside it, or of hparams/losses, YAML files of that kind, or whole experiments such as
-search_settings.py writes) are trained with each seed: one process after the other, with equal
-encoder, budget and order of the data. Options after -- go to train.py, for all of them:
+search_settings.py writes) are trained with each seed, with equal encoder, budget and order of the
+data: one process after the other, or several --at-once, which on a CPU is faster. Options after --
+go to train.py, for all of them:
 
     python tools/compare_losses.py hparams/mini.yaml --losses softmax aamsoftmax --seeds 1 2 3 \\
         -o results/losses -- --number_of_epochs=5
@@ -76,11 +77,16 @@ def loss_variants(
 
 
 def compare(
-    base: Path, losses: Sequence[str], seeds: Sequence[int], folder: Path, overrides: Overrides
+    base: Path,
+    losses: Sequence[str],
+    seeds: Sequence[int],
+    folder: Path,
+    overrides: Overrides,
+    at_once: int = 1,
 ) -> str:
     """Run all losses with all seeds; the table of their figures."""
     variants = loss_variants(base, losses, folder, overrides)
-    return run_and_write(variants, seeds, folder, overrides, command=sys.argv)
+    return run_and_write(variants, seeds, folder, overrides, at_once)
 
 
 def run_and_write(
@@ -88,14 +94,14 @@ def run_and_write(
     seeds: Sequence[int],
     folder: Path,
     overrides: Overrides,
-    command: Sequence[str],
+    at_once: int = 1,
 ) -> str:
     """Run all variants, seed by seed, and write the table and the plot after each; the table."""
-    title = f"`python {shlex.join(command)}`"
+    title = f"`python {shlex.join(sys.argv)}`"
     runs: list[Run] = []
     text = ""
-    for seed in dict.fromkeys(seeds):
-        runs += run_all(variants, seed, folder, overrides)
+    for of_seed in run_all(variants, seeds, folder, overrides, at_once):
+        runs += of_seed
         text = write_comparison(folder, title, runs)
     return text
 
@@ -110,7 +116,8 @@ def main() -> int:
     options = parser.parse_args(ours)
 
     def run() -> None:
-        print(compare(options.base, options.losses, options.seeds, options.output, overrides))
+        folder, at_once = options.output, options.at_once
+        print(compare(options.base, options.losses, options.seeds, folder, overrides, at_once))
 
     return exit_code("compare_losses.py", run, goes_on=True)
 

@@ -1,4 +1,4 @@
-"""Several experiments trained by train.py, one after the other; what is done is not done again."""
+"""Several experiments trained by train.py; what is done is not done again."""
 
 import json
 import math
@@ -7,10 +7,13 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
+from simple_spk.cores import usable_cores
 from simple_spk.file_lock import lock_file
 from simple_spk.whole_file import write_json
 
@@ -91,6 +94,8 @@ def experiments_parser(description: str | None, seeds: Sequence[int]) -> Argumen
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where all results go"
     )
+    shared = "trainings at a time, which share the CPU cores (default 1: one after the other)"
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help=shared)
     return parser
 
 
@@ -102,29 +107,66 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def run_all(
-    variants: Sequence[Variant], seed: int, folder: Path, overrides: Overrides
-) -> list[Run]:
-    """Train each variant with a seed into folder/variant/seed, unless that was done before.
+    variants: Sequence[Variant],
+    seeds: Sequence[int],
+    folder: Path,
+    overrides: Overrides,
+    at_once: int = 1,
+) -> Iterator[list[Run]]:
+    """Train each variant with each seed into folder/variant/seed, unless that was done before.
 
-    A seed fixes the order of the data and the first weights of the encoder for all variants.
+    Yields the runs of a seed as soon as all variants have it. A seed fixes the order of the data
+    and the first weights of the encoder for all variants.
     """
     names = [variant.name for variant in variants]
     if len(set(names)) < len(names):
         raise ValueError(f"each variant may be named once: {', '.join(names)}")
-    runs = []
-    for variant in variants:
+    if at_once < 1:
+        raise ValueError(f"--at-once must be 1 or more, not {at_once}")
+    threads = None if at_once == 1 else max(1, usable_cores() // at_once)
+
+    stopped = Event()
+
+    def run(variant: Variant, seed: int) -> Run:
+        if stopped.is_set():
+            raise CancelledError
         started = time.perf_counter()
-        lists = run_once(variant, seed, folder / variant.name / str(seed), overrides)
-        runs.append(Run(variant.name, seed, lists))
+        try:
+            where = folder / variant.name / str(seed)
+            lists = run_once(variant, seed, where, overrides, threads)
+        except BaseException:
+            stopped.set()
+            raise
         shown = headline_figure(lists)
         figures = ", ".join(f"{name} {shown.title} {shown.of(m):.2f}" for name, m in lists.items())
         minutes = (time.perf_counter() - started) / 60.0
         print(f"{variant.name}, seed {seed}: {figures} ({minutes:.1f} minutes)", flush=True)
-    return runs
+        return Run(variant.name, seed, lists)
+
+    executor = ThreadPoolExecutor(at_once)
+    try:
+        of_seeds = [
+            [executor.submit(run, variant, seed) for variant in variants]
+            for seed in dict.fromkeys(seeds)
+        ]
+        for futures in of_seeds:
+            yield [future.result() for future in futures]
+    finally:  # after an error, those that are being trained end, and no other begins
+        stopped.set()
+        executor.shutdown(cancel_futures=True)
 
 
-def run_once(variant: Variant, seed: int, folder: Path, overrides: Overrides) -> dict[str, dict]:
-    """The metrics of one run, which is trained, taken up or only read, as need be."""
+def run_once(
+    variant: Variant,
+    seed: int,
+    folder: Path,
+    overrides: Overrides,
+    threads: int | None = None,
+) -> dict[str, dict]:
+    """The metrics of one run, which is trained, taken up or only read, as need be.
+
+    Its training uses so many threads, by default as many as torch likes.
+    """
     given = [*overrides, *variant.overrides, f"--seed={seed}", f"--output_folder={folder}"]
     given = list({option.partition("=")[0]: option for option in given}.values())  # the last wins
     asked = {"yaml": variant.yaml.read_text(encoding="utf-8"), "overrides": given}
@@ -135,7 +177,7 @@ def run_once(variant: Variant, seed: int, folder: Path, overrides: Overrides) ->
         )
     if not metrics.is_file():
         write_json(remembered, asked)
-        _train([str(variant.yaml), *given], folder / "train.log")
+        _train([str(variant.yaml), *given], folder / "train.log", threads)
     lists = json.loads(metrics.read_text(encoding="utf-8"))["lists"]
     try:
         headline_figure(lists)
@@ -144,19 +186,22 @@ def run_once(variant: Variant, seed: int, folder: Path, overrides: Overrides) ->
     return lists
 
 
-def _train(arguments: Sequence[str], log: Path) -> None:
+def _train(arguments: Sequence[str], log: Path, threads: int | None) -> None:
     """Run train.py to its end, with all it says going to a file; raise with its last words.
 
     The file is locked, and the lock passes to train.py with it: one that outlived a killed tool is
     not joined by a second one in its folder.
     """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    if threads is not None:
+        environment["OMP_NUM_THREADS"] = str(threads)
     with log.open("a", encoding="utf-8") as file:
         lock_file(file, f"a train.py is still at work in {log.parent}: wait for it, or stop it")
         finished = subprocess.run(
             [sys.executable, str(ROOT / "train.py"), *arguments, "--noprogressbar"],
             stdout=file,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+            env=environment,
             check=False,
         )
     if finished.returncode != 0:

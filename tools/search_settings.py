@@ -18,6 +18,7 @@ It goes on where it was stopped. FOLDER then holds table.md and, for each loss, 
 complete experiment with the best of its settings, which compare_losses.py and ablate.py take.
 """
 
+import itertools
 import json
 import shlex
 import sys
@@ -36,7 +37,6 @@ from tools.compare_losses import REFERENCE, loss_file
 from tools.exchange_loss import exchange_loss, keys_of, write_experiment
 from tools.experiment_runs import (
     Overrides,
-    Run,
     Variant,
     experiments_parser,
     run_all,
@@ -106,17 +106,20 @@ def make_candidates(
 
 
 def search(
-    base: Path, candidates_file: Path, seeds: Sequence[int], folder: Path, overrides: Overrides
+    base: Path,
+    candidates_file: Path,
+    seeds: Sequence[int],
+    folder: Path,
+    overrides: Overrides,
+    at_once: int = 1,
 ) -> str:
     """Train all candidates; write the table and the best experiment of each loss; the table."""
     if not base.is_file():
         raise FileNotFoundError(f"no such YAML file: {base}")
     candidates = make_candidates(base, read_candidates(candidates_file), folder, overrides)
     variants = [candidate.variant for candidate in candidates]
-    runs: list[Run] = []
-    for seed in dict.fromkeys(seeds):
-        runs += run_all(variants, seed, folder, overrides)
-    comparison = Comparison(runs)
+    runs = itertools.chain.from_iterable(run_all(variants, seeds, folder, overrides, at_once))
+    comparison = Comparison(list(runs))
     best = best_of_each(candidates, comparison)
     for candidate in best:
         text = candidate.variant.yaml.read_text(encoding="utf-8")
@@ -173,7 +176,8 @@ def main() -> int:
     options = parser.parse_args(ours)
 
     def run() -> None:
-        print(search(options.base, options.candidates, options.seeds, options.output, overrides))
+        folder, at_once = options.output, options.at_once
+        print(search(options.base, options.candidates, options.seeds, folder, overrides, at_once))
 
     return exit_code("search_settings.py", run, goes_on=True)
 
