@@ -9,6 +9,10 @@ Both classes together weigh as the target prior says, whatever their numbers of 
 says where the ratios shall be best: at the decisions of an application where so many trials are of
 targets. The default 0.01 is that of the usual minDCF; 0.5 minimises Cllr.
 
+Where scores tell the classes apart without an error, any certainty would fit them. There it counts
+as if one non-target had scored as targets do, and one target as non-targets: ratios reach about as
+far as the number of trials bears out (as with Platt's smoothed labels, but whatever the prior).
+
 Who would rather bound false accepts asks for the threshold of a rate: measured on the list as far
 as its non-targets reach, and beyond them extrapolated from how calibrated ratios behave.
 """
@@ -31,7 +35,7 @@ VERSION = 2
 # False-accept rates whose thresholds are learnt, as far as ten false accepts or more are expected.
 RATES = (0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 FEWEST_FALSE_ACCEPTS = 10
-RIDGE = 1e-9  # on weights of standardised features: bounds them where the classes are separable
+RIDGE = 1e-9  # on weights of standardised features: bounds that of a feature that adds nothing
 DURATION = "log_duration"  # what the quality measures of durations are called after
 
 Quality = Mapping[str, NDArray[np.floating]]  # measures (n,) of the n trials, by name
@@ -166,6 +170,7 @@ def train_calibration(
 
     Minimises the cross-entropy of the labels at ``target_prior``, a convex function, by Newton's
     method with exact derivatives; features are standardised inside, so their units do not matter.
+    Features that separate the classes are fitted once more with a doubt: see above.
     """
     if not 0.0 < target_prior < 1.0:
         raise ValueError(f"target_prior must lie strictly between 0 and 1, not {target_prior}")
@@ -182,8 +187,14 @@ def train_calibration(
     # Rounding alone gives a constant feature some deviation; scaled up, that would be a feature.
     deviations[deviations <= 1e-12 * np.abs(means)] = np.inf
     features = np.stack([*((np.stack(columns, 1) - means) / deviations).T, np.ones(len(labels))])
-    masses = np.where(labels, target_prior / targets, (1 - target_prior) / (len(labels) - targets))
-    weights = _minimum(features, labels, masses, math.log(target_prior / (1 - target_prior)))
+    nontargets = len(labels) - targets
+    as_target = np.where(labels, target_prior / targets, 0.0)
+    as_nontarget = np.where(labels, 0.0, (1.0 - target_prior) / nontargets)
+    weights = _minimum(features, as_target, as_nontarget, target_prior)
+    if _separates(weights @ features, labels):
+        as_target[~labels] = target_prior / ((targets + 2) * nontargets)
+        as_nontarget[labels] = (1.0 - target_prior) / ((nontargets + 2) * targets)
+        weights = _minimum(features, as_target, as_nontarget, target_prior)
     slopes = weights[:-1] / deviations
     offset = float(weights[-1] - slopes @ means)
     return Calibration(
@@ -244,28 +255,41 @@ def _rate_thresholds(nontarget_ratios: NDArray[np.float64]) -> tuple[tuple[float
     return tuple(found)
 
 
+def _separates(scores: NDArray[np.float64], labels: NDArray[np.bool_]) -> bool:
+    """Whether no score (n,) of a target lies below that of any non-target, and some above."""
+    no_errors = scores[labels].min() >= scores[~labels].max()
+    return bool(no_errors and scores.min() < scores.max())
+
+
 def _minimum(
     features: NDArray[np.float64],
-    labels: NDArray[np.bool_],
-    masses: NDArray[np.float64],
-    prior_log_odds: float,
+    as_target: NDArray[np.float64],
+    as_nontarget: NDArray[np.float64],
+    target_prior: float,
 ) -> NDArray[np.float64]:
-    """The weights (k,) of features (k, n), the last of which is 1, with the least cross-entropy."""
+    """The weights (k,) of features (k, n), the last of which is 1, with the least cross-entropy.
+
+    A trial counts as a target with one mass (n,), and as a non-target with another.
+    """
     # Imported here: who applies a calibration does not wait for it.
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    signs = np.where(labels, 1.0, -1.0)
+    prior_log_odds = math.log(target_prior / (1.0 - target_prior))
     ridge = np.append(np.full(len(features) - 1, RIDGE), 0.0)
 
     def cost(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        margins = signs * (weights @ features + prior_log_odds)
-        gradient = features @ (-signs * masses * expit(-margins)) + ridge * weights
-        return float(masses @ np.logaddexp(0.0, -margins) + ridge @ weights**2 / 2), gradient
+        log_odds = weights @ features + prior_log_odds
+        value = as_target @ np.logaddexp(0.0, -log_odds) + as_nontarget @ np.logaddexp(
+            0.0, log_odds
+        )
+        slopes = as_nontarget * expit(log_odds) - as_target * expit(-log_odds)
+        return float(value + ridge @ weights**2 / 2), features @ slopes + ridge * weights
 
     def curvature(weights: NDArray[np.float64]) -> NDArray[np.float64]:
         certainty = expit(weights @ features + prior_log_odds)
-        return (features * (masses * certainty * (1 - certainty))) @ features.T + np.diag(ridge)
+        bends = (as_target + as_nontarget) * certainty * (1 - certainty)
+        return (features * bends) @ features.T + np.diag(ridge)
 
     start = np.zeros(len(features))
     found = minimize(

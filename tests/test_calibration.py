@@ -157,10 +157,30 @@ def test_thresholds_rise_as_rates_fall_and_say_when_they_are_extrapolated() -> N
             trained.threshold_at(rate)
 
 
+@pytest.mark.parametrize("prior", [0.01, 0.5])
+def test_where_no_error_was_seen_ratios_reach_as_far_as_trials_bear_out(prior: float) -> None:
+    """Two scores, one for each class: a rate that was 0 of n counts as 1 of n + 2."""
+    scores = np.repeat([0.0, 1.0], [300, 40])
+    separable = train_calibration(scores, scores > 0.5, target_prior=prior)
+    ratios = separable.apply([0.0, 1.0])
+    assert ratios == pytest.approx([-math.log(42), math.log(302)], abs=1e-3)
+    mirrored = train_calibration(-scores, scores > 0.5, target_prior=prior)
+    assert mirrored.apply([0.0, -1.0]) == pytest.approx(ratios, abs=1e-6)
+    # An error of each kind is enough to learn from: all is as the likelihood has it.
+    scores[0], scores[-1] = 1.0, 0.0
+    seen = train_calibration(scores, np.arange(340) >= 300, target_prior=prior)
+    expected = [math.log((1 / 40) / (299 / 300)), math.log((39 / 40) / (1 / 300))]
+    assert seen.apply([0.0, 1.0]) == pytest.approx(expected, abs=1e-3)
+    scores[-1] = 1.0  # no target was missed: still nothing says how rare that is
+    one_sided = train_calibration(scores, np.arange(340) >= 300, target_prior=prior)
+    assert -math.log(50) < one_sided.apply([0.0])[0] < -math.log(40)
+
+
 def test_separable_and_constant_scores_have_finite_weights() -> None:
     separable = train_calibration([1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1])
     ratios = separable.apply([1.0, 2.0, 3.0, 4.0])
-    assert np.isfinite(ratios).all() and ratios[1] < 0 < ratios[2] and np.all(np.diff(ratios) > 0)
+    assert ratios[1] < 0 < ratios[2] and np.all(np.diff(ratios) > 0)
+    assert np.abs(ratios).max() < 3.0
     constant = train_calibration([0.1] * 7, [0, 0, 0, 0, 1, 1, 1], {"x": np.full(7, 0.3)})
     assert constant.apply([0.1], {"x": np.array([0.3])}) == pytest.approx([0.0], abs=1e-6)
 

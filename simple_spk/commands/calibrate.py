@@ -81,9 +81,8 @@ def run(options: Namespace) -> None:
         print(f"{title:14}{value:10.4f}{after[title]:10.4f}")
     if after["minCllr"] == 0.0:
         print(
-            f"simple-spk: note on {options.scores}: no target scores below any non-target, so this "
-            "list cannot say how sure to be, and the ratios are far too large: calibrate with more "
-            "speakers",
+            f"simple-spk: note on {options.scores}: no target scores below any non-target, so how "
+            "sure to be is a guess from the number of trials: calibrate with more speakers",
             file=sys.stderr,
         )
     thresholds = calibration.false_accept_thresholds
