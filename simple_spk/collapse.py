@@ -10,7 +10,7 @@ from simple_spk.similarity import GeneralizedInnerProduct, Similarity
 
 
 class BatchGeometry(NamedTuple):
-    """How the embeddings of a batch lie to each other; every field is a mean."""
+    """How the embeddings of a batch lie to each other; every field is a mean, nan over no pairs."""
 
     positive_similarity: float
     negative_similarity: float
@@ -27,7 +27,7 @@ def batch_geometry(embeddings: Tensor, labels: Tensor, similarity: Similarity) -
     positive, negative = same & ~torch.eye(len(labels), dtype=torch.bool, device=same.device), ~same
     directions = functional.normalize(embeddings, dim=-1)
     means = [
-        (values * pairs).sum() / pairs.sum().clamp(min=1)
+        (values * pairs).sum() / pairs.sum()
         for values in (similarity(embeddings, embeddings), directions @ directions.T)
         for pairs in (positive, negative)
     ]

@@ -1,5 +1,7 @@
 """Laws of the signs of life of training, against a loop over pairs."""
 
+import math
+
 from itertools import permutations
 from statistics import mean
 
@@ -36,10 +38,16 @@ def test_means_over_pairs(similarity: Similarity) -> None:
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [5, 5, 5, 5]], ids=["no positives", "no others"])
-def test_finite_where_one_kind_of_pair_is_missing(labels: list[int]) -> None:
+def test_one_recording_a_class_or_one_class_is_no_collapse(labels: list[int]) -> None:
+    """A mean over no pairs is no number, and says nothing of how the other one compares."""
     torch.manual_seed(0)
-    geometry = batch_geometry(torch.randn(4, 3), torch.tensor(labels), GeneralizedInnerProduct())
-    assert torch.tensor(geometry).isfinite().all()
+    similarity = GeneralizedInnerProduct()
+    geometry = batch_geometry(torch.randn(4, 3), torch.tensor(labels), similarity)
+    missing, found = geometry.positive_cosine, geometry.negative_cosine
+    if labels[0] == labels[1]:
+        missing, found = found, missing
+    assert math.isnan(missing) and math.isfinite(found) and geometry.length > 0.5
+    assert collapse_warning(geometry, similarity) is None
 
 
 def test_no_gradient_and_no_half_precision() -> None:
