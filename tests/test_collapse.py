@@ -1,7 +1,6 @@
 """Laws of the signs of life of training, against a loop over pairs."""
 
 import math
-
 from itertools import permutations
 from statistics import mean
 
