@@ -17,7 +17,7 @@ from hyperpyyaml import load_hyperpyyaml, resolve_references
 from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_on_main
 
 from simple_spk.brain import SimPLEBrain
-from simple_spk.distributed import leave_group
+from simple_spk.distributed import leave_group, own_device
 from simple_spk.exit_code import exit_code
 from simple_spk.model import trained_model
 from simple_spk.model_folder import save_model
@@ -43,6 +43,8 @@ def train(arguments: list[str]) -> dict[str, dict]:
     if not Path(hparams_file).is_file():
         raise FileNotFoundError(f"no such YAML file: {hparams_file} (see the folder hparams/)")
     ddp_init_group(run_options)
+    if run_options.device is not None:
+        run_options = dataclasses.replace(run_options, device=own_device(run_options.device))
     with explain_yaml_error(hparams_file), open(hparams_file, encoding="utf-8") as file:
         hparams = load_hyperpyyaml(file, overrides)
     missing = [key for key in REQUIRED_KEYS if key not in hparams]

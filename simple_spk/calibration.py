@@ -22,7 +22,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -196,21 +196,21 @@ def train_calibration(
         as_nontarget[labels] = (1.0 - target_prior) / ((nontargets + 2) * targets)
         weights = _minimum(features, as_target, as_nontarget, target_prior)
     slopes = weights[:-1] / deviations
-    offset = float(weights[-1] - slopes @ means)
-    return Calibration(
+    trained = Calibration(
         score_weight=float(slopes[0]),
-        offset=offset,
+        offset=float(weights[-1] - slopes @ means),
         quality_weights=dict(zip(list(named)[1:], slopes[1:].tolist(), strict=True)),
         target_prior=target_prior,
         trained_on=trained_on,
         trials=len(labels),
         targets=targets,
-        false_accept_thresholds=_rate_thresholds((offset + slopes @ np.stack(columns))[~labels]),
         quality_ranges={
             name: (float(values.min()), float(values.max()))
             for name, values in zip(list(named)[1:], columns[1:], strict=True)
         },
     )
+    ratios = trained.apply(columns[0], quality)
+    return replace(trained, false_accept_thresholds=_rate_thresholds(ratios[~labels]))
 
 
 def quality_measures(

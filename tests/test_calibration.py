@@ -138,6 +138,12 @@ def test_thresholds_of_false_accept_rates_hold_what_they_promise() -> None:
         assert np.mean(fresh >= threshold) <= rate + 4 * math.sqrt(rate / len(fresh))
     between = calibration.threshold_at(2e-3)
     assert not between.extrapolated
+    # Also where quality measures are added up with the score.
+    quality = {"x": np.cos(ratios), "y": np.sqrt(np.abs(ratios))}
+    with_quality = train_calibration(scores, is_target, quality)
+    nontargets = with_quality.apply(scores, quality)[~is_target]
+    for rate, threshold in with_quality.false_accept_thresholds:
+        assert np.mean(nontargets >= threshold) <= rate
     assert np.mean(fresh >= between.log_likelihood_ratio) == pytest.approx(2e-3, rel=0.3)
 
 

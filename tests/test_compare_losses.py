@@ -157,6 +157,15 @@ def test_whole_experiments_are_compared_as_they_are(tmp_path):
 def test_options_after_the_dashes_are_those_of_training():
     assert split_overrides(["x", "--", "--a=1", "--"]) == (["x"], ["--a=1", "--"])
     assert split_overrides(["x"]) == (["x"], [])
+    spaced = ["--", "--steps", "64", "--debug", "--width", "64"]
+    assert split_overrides(spaced) == ([], ["--steps=64", "--debug", "--width=64"])
+
+
+def test_an_option_that_one_of_the_losses_lacks_is_refused_before_any_is_trained(tmp_path):
+    base = ROOT / "hparams/mini.yaml"
+    with pytest.raises(ValueError, match=r"--queue_size is no key of .*softmax\.yaml"):
+        compare(base, ["softmax"], [1], tmp_path, ["--queue_size=64", "--precision=bf16"])
+    assert not (tmp_path / "simple").exists()
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +216,9 @@ def test_the_ablation_runs_and_failures_are_told(corpus, tmp_path, monkeypatch, 
     table = (tmp_path / "a/table.md").read_text()
     assert "| sharpness_3 |" in table and "| sharpness_2 |" in table
     code, errors = run_tool(*command, tmp_path / "b", *overrides, "--learning_rat=1")
-    assert code == 1 and "learning_rat" in errors and "train.log" in errors
+    assert code == 1 and "--learning_rat is no key of" in errors
+    code, errors = run_tool(*command, tmp_path / "b", *overrides, "--learning_rate=-1")
+    assert code == 1 and "learning rate" in errors and "train.log" in errors
 
 
 def test_a_training_that_outlived_its_tool_is_left_alone(tmp_path):
@@ -244,10 +255,11 @@ def test_after_a_failure_no_other_training_begins(tmp_path):
             folder.mkdir(parents=True)
             lists = {"x": metrics(float(seed))}
             (folder / "metrics.json").write_text(json.dumps({"lists": lists}))
-    seeds = run_all(variants, [5, 4, 6, 7], tmp_path, ["--no_such_key=1"])
+    nowhere = ["--prepare=null", f"--data_folder={tmp_path}/nowhere"]
+    seeds = run_all(variants, [5, 4, 6, 7], tmp_path, nowhere)
     assert [(run.variant, run.seed) for run in next(seeds)] == [("a", 5), ("b", 5)]
     assert [run.seed for run in next(seeds)] == [4, 4]
-    with pytest.raises(ChildProcessError, match="no_such_key"):
+    with pytest.raises(ChildProcessError, match="no manifest at"):
         next(seeds)
     assert not (tmp_path / "a/7").exists()
     for at_once in (0, -1):

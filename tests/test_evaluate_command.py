@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,21 @@ def test_several_lists_are_scored_from_one_extraction(
     config.write_text(config.read_text().replace("dither: 1.0", "dither: 2.0"))
     fails_naming(capsys, "kept.npz", *command, *lists, *outputs)
     fails_naming(capsys, "e.ark", *command, *lists, "--save-embeddings", tmp_path / "e.ark")
+
+
+def test_kept_embeddings_are_not_taken_for_those_of_other_audio_or_precision(
+    model_folder: Path, audio_folder: Path, trials: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """Manifests of whole recordings and of their crops have the same IDs."""
+    kept = ("--trials", trials, "--save-embeddings", tmp_path / "kept.npz", "--replicates", 0)
+    command = ("evaluate", "--model", model_folder, *kept)
+    assert run(*command, "--audio-folder", audio_folder) == 0
+    other = tmp_path / "other"
+    shutil.copytree(audio_folder, other)
+    fails_naming(capsys, "not made of these recordings", *command, "--audio-folder", other)
+    bf16 = ("--audio-folder", audio_folder, "--precision", "bf16")
+    fails_naming(capsys, "or not in bf16", *command, *bf16)
+    assert run(*command, "--audio-folder", audio_folder) == 0
 
 
 def test_bad_trial_lists_are_named(

@@ -195,3 +195,12 @@ def test_classes_are_counted_in_the_table_that_trains() -> None:
     assert "image_table.count_classes [!ref <train_table>]" in exchange_loss(base, block)
     without = base.replace("train_table", "other")
     assert "count_classes [!ref <data_folder>/train.csv]" in exchange_loss(without, block)
+
+
+def test_null_is_a_value_where_it_is_no_module():
+    """As of settings that search_settings.py tries; only modules are left out."""
+    base = (ROOT / "hparams/mini.yaml").read_text()
+    plain = exchange_loss(base, (ROOT / "hparams/losses/sphereface2.yaml").read_text())
+    text = exchange_loss(plain, "boundary_bias: null\nmargin_ramp: null\n")
+    assert "\nboundary_bias: null\n" in text and "\nmargin_ramp: null\n" in text
+    assert "initial_bias: !ref <boundary_bias>" in text and "queue" not in keys_of(text)

@@ -16,8 +16,8 @@ from simple_spk.fbank import Fbank
 from simple_spk.loss import SimPLELoss
 from simple_spk.manifest import write_manifest
 from simple_spk.metrics import summary
-from simple_spk.model import trained_model
-from simple_spk.model_folder import save_model
+from simple_spk.model import embedding_fingerprint, trained_model
+from simple_spk.model_folder import load_model, save_model
 from simple_spk.resnet import ResNet
 from simple_spk.score_files import SCORE_FORMATS
 from simple_spk.score_files import read_scores as read_score_file
@@ -141,7 +141,7 @@ def test_score_with_the_similarity_asked_for(
         np.testing.assert_allclose(read_scores(output), scores, rtol=1e-4, atol=1e-5)
 
 
-def test_score_as_a_model_does(trials: Path, tmp_path: Path) -> None:
+def test_score_as_a_model_does(trials: Path, tmp_path: Path, capsys: Capture) -> None:
     """--model brings the model's own similarity, whatever its b_theta."""
     similarity = GeneralizedInnerProduct(0.7)
     encoder = ResNet(width=4, stem_stride=2, embedding_dim=16)
@@ -153,6 +153,13 @@ def test_score_as_a_model_does(trials: Path, tmp_path: Path) -> None:
     assert run("score", *sources, "-o", outputs[0], "--model", tmp_path / "own") == 0
     assert run("score", *sources, "-o", outputs[1], "--angular-bias", 0.7) == 0
     assert np.array_equal(read_scores(outputs[0]), read_scores(outputs[1]))
+    # Embeddings that do not say whose they are may be another model's.
+    note = "own.npz: nothing in it says that"
+    assert note in capsys.readouterr().err
+    origin = embedding_fingerprint(load_model(tmp_path / "own"))
+    write_embeddings(tmp_path / "own.npz", NAMES, vectors, origin)
+    assert run("score", *sources, "-o", outputs[0], "--model", tmp_path / "own") == 0
+    assert note not in capsys.readouterr().err
 
 
 def test_a_list_without_labels_gives_scores_and_no_error_rates(

@@ -63,7 +63,7 @@ def point_of(base: Path, names: Sequence[str], overrides: Overrides) -> dict[str
     texts = {line.partition(":")[0]: line.partition(":")[2] for line in lines}
     try:
         return {name: float(yaml.safe_load(texts[name])) for name in names}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{base} has no numbers {', '.join(names)} to vary ({error})") from error
 
 

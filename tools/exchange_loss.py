@@ -2,8 +2,8 @@
 
 BASE.yaml is a complete experiment such as hparams/simple_resnet34.yaml, LOSS.yaml a file such as
 those in hparams/losses: some keys, whose values replace those of the same name or are put before
-``loss``. A key that is null there is left out of the experiment, of its modules and checkpoints; so
-is what only the replaced keys referred to. With ``loss`` or ``embedding_output`` their groups in
+``loss``. A module that is null there is left out of the experiment and its checkpoints; so is what
+only the replaced keys referred to. With ``loss`` or ``embedding_output`` their groups in
 parameter_groups go, too. All other lines stay as they are, comments too, so that the result reads
 like a file written by hand. Where a voice at another speed is another speaker, it is another class,
 too; in an experiment with images, classes are those of its table, train_table if it has that key.
@@ -54,7 +54,8 @@ def exchange_loss(base: str, block: str) -> str:
         block = block.replace("<data_folder>/train.csv", "<train_table>")
     new = [part for part in split(block) if part.key is not None]
     keys = {part.key for part in new}
-    nulls = {part.key for part in new if part.is_null and part.key in keys_of(base)}
+    modules = next((part.references for part in split(base) if part.key == "modules"), set())
+    nulls = {part.key for part in new if part.is_null and part.key in modules}
     replacing = {part.key: part for part in new if part.key not in nulls}
     added = [part for part in new if part.key not in keys_of(base)]
     new_groups: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """Several experiments trained by train.py; what is done is not done again."""
 
+import dataclasses
 import json
 import math
 import os
@@ -94,16 +95,22 @@ def experiments_parser(description: str | None, seeds: Sequence[int]) -> Argumen
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where all results go"
     )
-    shared = "trainings at a time, which share the CPU cores (default 1: one after the other)"
+    shared = "trainings at a time, which share the CPU cores; prepare the data before (default 1)"
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help=shared)
     return parser
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments before --, and those after it."""
+    """The arguments before --, and those after it, ``--key value`` as ``--key=value``."""
     given = list(arguments)
     place = given.index("--") if "--" in given else len(given)
-    return given[:place], given[place + 1 :]
+    overrides: list[str] = []
+    for word in given[place + 1 :]:
+        if not word.startswith("--") and overrides and "=" not in overrides[-1]:
+            overrides[-1] += f"={word}"
+        else:
+            overrides.append(word)
+    return given[:place], overrides
 
 
 def run_all(
@@ -123,6 +130,8 @@ def run_all(
         raise ValueError(f"each variant may be named once: {', '.join(names)}")
     if at_once < 1:
         raise ValueError(f"--at-once must be 1 or more, not {at_once}")
+    for variant in variants:
+        _refuse_unknown(variant, [*overrides, *variant.overrides])
     threads = None if at_once == 1 else max(1, usable_cores() // at_once)
 
     stopped = Event()
@@ -184,6 +193,24 @@ def run_once(
     except ValueError as error:
         raise ValueError(f"{metrics}: {error}") from error
     return lists
+
+
+def _refuse_unknown(variant: Variant, overrides: Overrides) -> None:
+    """Raise if an option is neither a key of an experiment nor one of SpeechBrain's: else the
+    experiments that have it would be trained before the first that has not fails."""
+    from speechbrain.utils.run_opts import (
+        RunOptions,
+    )  # takes seconds, which trainings take longer than
+
+    keys = {line.partition(":")[0] for line in variant.yaml.read_text("utf-8").splitlines()}
+    known = keys | {field.name for field in dataclasses.fields(RunOptions)}
+    for option in overrides:
+        key = option.removeprefix("--").partition("=")[0]
+        if key not in known:
+            raise ValueError(
+                f"--{key} is no key of {variant.yaml}: correct it, or leave out the experiments "
+                "that do not have it"
+            )
 
 
 def _train(arguments: Sequence[str], log: Path, threads: int | None) -> None:

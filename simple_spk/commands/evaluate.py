@@ -56,8 +56,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--save-embeddings",
         type=Path,
         metavar="FILE",
-        help=".npz or .safetensors to keep the embeddings in; those of this model that are already "
-        "there are not computed again, so that an interrupted run goes on",
+        help=".npz or .safetensors to keep the embeddings in; those of this model and manifest (or "
+        "folder) that are already there are not computed again, so that an interrupted run goes on",
     )
     parser.add_argument(
         "--clusters",
@@ -130,14 +130,18 @@ def _embed(
     file = options.save_embeddings
     if file is not None and file.suffix in (".ark", ".scp"):
         raise ValueError(f"{file} could not say which model it is of: name an .npz or .safetensors")
-    origin = extractor.fingerprint if file is not None else None
+    origin = None
+    if file is not None:  # IDs alone do not say it: two manifests may use the same
+        where = (options.manifest or options.audio_folder).absolute()
+        origin = f"{extractor.fingerprint} in {options.precision} from {where}"
     kept = Embeddings([], np.empty((0, 0), dtype=np.float32))
     if file is not None and file.exists():
         kept = read_embeddings(file)
         if kept.origin != origin:
             raise ValueError(
-                f"{file} holds embeddings that were not made by {model_name(options)} as it is "
-                "now: remove it, or name another file"
+                f"{file} holds embeddings that were not made of these recordings by "
+                f"{model_name(options)} as it is now, or not in {options.precision}: remove it, or "
+                "name another file"
             )
     gather_objects(None)  # nobody writes before all have read
     absent = set(kept.missing(names))

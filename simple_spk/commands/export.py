@@ -39,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--from",
         dest="origin",
         choices=("wespeaker",),
-        help="wespeaker: the source is avg_model.pt of a ResNet-34 of WeSpeaker, or its folder",
+        help="wespeaker: the source is avg_model.pt of its ResNet-18 or ResNet-34, or its folder",
     )
     parser.add_argument(
         "--sample-rate",

@@ -197,6 +197,7 @@ def add_decision(parser: ArgumentParser) -> None:
         "--prior",
         type=float,
         metavar="P",
-        help="probability of the same speaker before anything is heard (default 0.5)",
+        help="probability, before anything is heard, that the speaker is the same or, to identify, "
+        "is one of those enrolled (default 0.5)",
     )
     parser.add_argument("--json", action="store_true", help="answer as JSON")

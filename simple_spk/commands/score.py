@@ -1,5 +1,6 @@
 """Scores of trial lists from embeddings, and the error rates of those that have labels."""
 
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from simple_spk.commands.scored_lists import plan_scoring, score_lists, with_own
 from simple_spk.commands.similarity import add_similarity, named_similarity
 from simple_spk.embeddings_file import read_embeddings
 from simple_spk.hub import resolve
-from simple_spk.model import Model
+from simple_spk.model import Model, embedding_fingerprint
 from simple_spk.model_folder import load_model
 from simple_spk.similarity import Similarity
 from simple_spk.templates import read_durations
@@ -55,6 +56,12 @@ def run(options: Namespace) -> None:
     embeddings = read_embeddings(options.embeddings)
     similarity, threshold, model = _similarity(options)
     if model is not None:
+        if not (embeddings.origin or "").startswith(embedding_fingerprint(model)):
+            print(
+                f"simple-spk: note on {options.embeddings}: nothing in it says that "
+                f"{model_name(options)} as it is now made them",
+                file=sys.stderr,
+            )
         plan = with_own_calibration(plan, model, options)
     seconds = None if options.manifest is None else read_durations(options.manifest)
     name = None if model is None else model_name(options)
