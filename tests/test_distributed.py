@@ -2,17 +2,20 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from simple_spk import distributed
 from simple_spk.distributed import (
     gather_in_rank_order,
     gather_objects,
     leave_group,
     mean_over_ranks,
+    own_device,
 )
 from simple_spk.hard_example_losses import BroadFaceLoss, CurricularFaceLoss
 from simple_spk.key_queue import KeyQueue
@@ -112,3 +115,11 @@ def test_one_process_needs_no_group():
     assert torch.equal(gather_in_rank_order(rows), rows)
     assert not gather_in_rank_order(rows).requires_grad
     assert gather_objects(1) == [1]
+
+
+def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for one process, and where the GPU is named."""
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert own_device("cuda") == "cuda"
+    monkeypatch.setattr(distributed, "world_size", lambda: 4)
+    assert [own_device(name) for name in ("cuda", "cuda:1", "cpu")] == ["cuda:3", "cuda:1", "cpu"]
