@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.command_line import Capture, run
 
 
-def test_a_list_without_a_mistake_cannot_say_how_sure_to_be(
+def test_how_sure_to_be_is_a_guess_where_a_list_has_no_mistake(
     tmp_path: Path, capsys: Capture
 ) -> None:
     def said_of(scores: list[tuple[float, int]]) -> str:
@@ -18,5 +18,5 @@ def test_a_list_without_a_mistake_cannot_say_how_sure_to_be(
         return capsys.readouterr().err
 
     separate = [(-1.0, 0), (0.0, 0), (1.0, 1), (2.0, 1)]
-    assert "cannot say how sure to be" in said_of(separate)
-    assert "cannot say how sure to be" not in said_of([*separate, (1.5, 0)])
+    assert "how sure to be is a guess" in said_of(separate)
+    assert "how sure to be is a guess" not in said_of([*separate, (1.5, 0)])
