@@ -114,9 +114,9 @@ def _without_comment(line: str) -> str:
     return re.split(r"(?:^|\s)#", line)[0].rstrip()
 
 
-def _without_entries(part: Part, names: set[str | None]) -> Part:
+def _without_entries(part: Part, names: set[str]) -> Part:
     """A part whose value lacks the entries of these names, as those of modules."""
-    entries = re.compile(rf"\s+({'|'.join(map(str, names))}):")
+    entries = re.compile(rf"\s+({'|'.join(names)}):")
     return Part(part.key, tuple(line for line in part.lines if not entries.match(line)))
 
 
