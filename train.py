@@ -16,15 +16,15 @@ import torch
 from hyperpyyaml import load_hyperpyyaml, resolve_references
 from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_on_main
 
-from simple_spk.brain import SimPLEBrain
+from simple_spk.cli.errors import exit_code
 from simple_spk.distributed import leave_group, own_device
-from simple_spk.exit_code import exit_code
-from simple_spk.model import trained_model
-from simple_spk.model_folder import save_model
-from simple_spk.same_settings import require_same_settings
-from simple_spk.training_results import describe, headline
-from simple_spk.whole_file import write_json
-from simple_spk.yaml_errors import explain_yaml_error
+from simple_spk.inference.model import trained_model
+from simple_spk.inference.model_folder import save_model
+from simple_spk.io.atomic_file import write_json
+from simple_spk.io.safe_yaml import explain_yaml_error
+from simple_spk.training.brain import SimPLEBrain
+from simple_spk.training.log import describe, headline
+from simple_spk.training.resume_check import require_same_settings
 
 logger = logging.getLogger(__name__)
 

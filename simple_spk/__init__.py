@@ -6,13 +6,15 @@
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Extractor", "__version__"]
+__all__ = ["SAMPLE_RATE", "Extractor", "__version__"]
+
+SAMPLE_RATE = 16000  # hertz, of all speech unless a model or an option says otherwise
 
 
 def __getattr__(name: str) -> Any:
     """The Extractor, imported when it is asked for: metrics and trial lists need no torch."""
     if name == "Extractor":
-        from simple_spk.extractor import Extractor
+        from simple_spk.inference.extractor import Extractor
 
         return Extractor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

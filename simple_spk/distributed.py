@@ -1,4 +1,4 @@
-"""What several processes must agree on; with one process every function here is the identity."""
+"""Cores, process groups and collectives; with one process every collective is the identity."""
 
 import atexit
 import hashlib
@@ -12,6 +12,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 LONGEST_WAIT = timedelta(days=7)
+
+
+def usable_cores() -> int:
+    """How many CPU cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
 
 
 def rank() -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simple_spk.cli import main
+from simple_spk.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
 

@@ -11,28 +11,42 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from simple_spk.calibration import Calibration
-from simple_spk.fbank import Fbank
-from simple_spk.loss import SimPLELoss
-from simple_spk.model import trained_model
-from simple_spk.model_folder import load_model, save_model
-from simple_spk.resnet import ResNet
+from simple_spk.evaluation.calibration import Calibration
+from simple_spk.inference.model import trained_model
+from simple_spk.inference.model_folder import load_model, save_model
+from simple_spk.losses.simple import SimPLELoss
+from simple_spk.models.fbank import Fbank
+from simple_spk.models.resnet import ResNet
 from tests.command_line import TRIALS
 
 SAMPLE_RATE = 16000
 
 
+def remove_lazy_modules() -> None:
+    """Remove SpeechBrain's lazy modules from sys.modules.
+
+    Hypothesis inspects every module there, which would import them, and some cannot be imported.
+    """
+    for name, module in list(sys.modules.items()):
+        if type(module).__name__ in ("LazyModule", "DeprecatedModuleRedirect"):
+            del sys.modules[name]
+
+
+def pytest_collection_modifyitems() -> None:
+    """Remove the lazy modules that collecting tests and doctests imported."""
+    remove_lazy_modules()
+
+
+def pytest_itemcollected() -> None:
+    """The same after each item: hypothesis may look while others are still being collected."""
+    remove_lazy_modules()
+
+
 @pytest.fixture(autouse=True)
 def no_lazy_modules() -> Iterator[None]:
-    """Takes away what a test left of SpeechBrain's lazy modules.
-
-    Hypothesis looks at all modules, which would import them, and some cannot be imported.
-    """
+    """Remove the lazy modules that a test imported."""
     yield
-    if "speechbrain" in sys.modules:
-        for name, module in list(sys.modules.items()):
-            if type(module).__name__ in ("LazyModule", "DeprecatedModuleRedirect"):
-                del sys.modules[name]
+    remove_lazy_modules()
 
 
 @pytest.fixture(scope="session")

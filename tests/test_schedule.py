@@ -2,7 +2,7 @@
 
 import pytest
 
-from simple_spk.schedule import StepSchedule
+from simple_spk.schedules import StepSchedule
 
 
 @pytest.mark.parametrize("milestones", [[], [7], [4, 7, 20]])

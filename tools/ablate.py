@@ -21,7 +21,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simple_spk.exit_code import exit_code
+from simple_spk.cli.errors import exit_code
 from tools.compare_losses import LOSSES, REFERENCE, refuse_overrides_of, run_and_write
 from tools.exchange_loss import split, write_experiment
 from tools.experiment_runs import Overrides, Variant, experiments_parser, split_overrides

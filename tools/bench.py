@@ -14,7 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simple_spk.whole_file import write_json
+from simple_spk.io.atomic_file import write_json
 from tools.benchmarks.measure import Row
 
 NAMES = sorted(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simple_spk.exit_code import exit_code
+from simple_spk.cli.errors import exit_code
 from tools.exchange_loss import keys_of, write_experiment
 from tools.experiment_runs import (
     ROOT,

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simple_spk.exit_code import exit_code
-from simple_spk.whole_file import write_text
+from simple_spk.cli.errors import exit_code
+from simple_spk.io.atomic_file import write_text
 
 TOP_LEVEL_KEY = re.compile(r"([A-Za-z_]\w*):")
 REFERENCE = re.compile(r"<(\w+)")
 PARAMETERS_OF = {"loss": "loss", "embedding_output": "encoder.output"}  # as groups name them
-CLASSES_OF_IMAGES = "simple_spk.images.image_table.count_classes"
+CLASSES_OF_IMAGES = "simple_spk.vision.image_table.count_classes"
 COUNT_SPEAKERS = re.compile(r"(!apply:simple_spk\.manifest\.count_speakers \[[^],]+)\]")
 
 
@@ -48,8 +48,8 @@ def exchange_loss(base: str, block: str) -> str:
     """The text of an experiment with the keys of a loss's text in the place of its own."""
     if "speeds" in keys_of(base):
         block = COUNT_SPEAKERS.sub(r"\1, !ref <speeds>]", block)
-    if "simple_spk.images." in base:
-        block = block.replace("simple_spk.manifest.count_speakers", CLASSES_OF_IMAGES)
+    if "simple_spk.vision." in base:
+        block = block.replace("simple_spk.data.manifest.count_speakers", CLASSES_OF_IMAGES)
     if "train_table" in keys_of(base):
         block = block.replace("<data_folder>/train.csv", "<train_table>")
     new = [part for part in split(block) if part.key is not None]

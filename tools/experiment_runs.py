@@ -14,9 +14,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
 
-from simple_spk.cores import usable_cores
-from simple_spk.file_lock import lock_file
-from simple_spk.whole_file import write_json
+from simple_spk.distributed import usable_cores
+from simple_spk.io.atomic_file import lock_file, write_json
 
 ROOT = Path(__file__).parents[1]
 Overrides = Sequence[str]  # --key=value, as train.py takes them

@@ -172,8 +172,8 @@ def write_case(originals: list[Path], path: Path, number: int, seed: int) -> Pat
 
 def judge(path: Path, embed: Callable) -> str:
     """What embedding a file comes to: 'embedding', the kind of an AudioError, or 'BAD ...'."""
-    from simple_spk.audio import AudioError
-    from simple_spk.recordings import embedded_batches
+    from simple_spk.data.audio import AudioError
+    from simple_spk.inference.batch_embedding import embedded_batches
 
     answers = list(embedded_batches([path], embed, with_quality=True))
     if sum(len(batch.indexes) + len(batch.errors) for batch in answers) != 1:
@@ -196,9 +196,9 @@ def work(folder: Path, start: int, count: int, seed: int) -> None:
     """Judge some cases, one line each, as a process that may die of it."""
     import torch
 
-    from simple_spk.cpu_embedding import CpuEmbedding
-    from simple_spk.fbank import Fbank
-    from simple_spk.resnet import ResNet
+    from simple_spk.inference.cpu_resnet import CpuEmbedding
+    from simple_spk.models.fbank import Fbank
+    from simple_spk.models.resnet import ResNet
 
     torch.manual_seed(0)
     embed = CpuEmbedding(Fbank().eval(), ResNet(width=4, stem_stride=2, embedding_dim=8).eval())

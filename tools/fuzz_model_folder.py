@@ -23,7 +23,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from simple_spk.model_folder import CONFIG, WEIGHTS, load_model
+from simple_spk.inference.model_folder import CONFIG, WEIGHTS, load_model
 
 SECONDS_ALLOWED = 5.0
 ODD_VALUES: tuple[Any, ...] = (

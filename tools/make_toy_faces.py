@@ -18,10 +18,10 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simple_spk.faces.pair_lists import make_pair_list, write_pair_list
-from simple_spk.images.image_files import write_jpeg
-from simple_spk.images.image_table import write_image_table
-from simple_spk.whole_file import whole_file
+from recipes.Face.pair_lists import make_pair_list, write_pair_list
+from simple_spk.io.atomic_file import whole_file
+from simple_spk.vision.image_files import write_jpeg
+from simple_spk.vision.image_table import write_image_table
 
 SIZE = 112
 SETS = ("lfw", "agedb_30", "calfw", "cplfw", "cfp_fp")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from simple_spk.exit_code import exit_code
+from simple_spk.cli.errors import exit_code
 
 SIDE_PIXELS = 64
 SHAPES = (3, 4, 5, 24)  # corners; the last is nearly a circle

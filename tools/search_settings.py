@@ -31,8 +31,8 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simple_spk.exit_code import exit_code
-from simple_spk.whole_file import write_text
+from simple_spk.cli.errors import exit_code
+from simple_spk.io.atomic_file import write_text
 from tools.compare_losses import REFERENCE, loss_file
 from tools.exchange_loss import exchange_loss, keys_of, write_experiment
 from tools.experiment_runs import (

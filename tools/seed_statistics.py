@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
-from simple_spk.whole_file import whole_file, write_text
+from simple_spk.io.atomic_file import whole_file, write_text
 from tools.experiment_runs import Figure as Shown
 from tools.experiment_runs import Run, common_figures, headline_figure
 

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from simple_spk.images.record_file import (
+from simple_spk.vision.record_file import (
     FIRST,
     IMAGE_HEADER,
     LAST,

@@ -23,9 +23,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from simple_spk.exit_code import exit_code
-from simple_spk.images.retrieval_evaluation import concatenated_metrics, read_scorable
-from simple_spk.whole_file import write_json
+from simple_spk.cli.errors import exit_code
+from simple_spk.io.atomic_file import write_json
+from simple_spk.vision.retrieval_evaluation import concatenated_metrics, read_scorable
 from tools.compare_losses import loss_file
 from tools.exchange_loss import write_experiment
 from tools.experiment_runs import Overrides, Variant, run_once, split_overrides

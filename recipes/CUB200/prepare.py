@@ -15,9 +15,9 @@ import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
-from simple_spk.exit_code import exit_code
-from simple_spk.images.image_files import SUFFIXES
-from simple_spk.images.image_table import write_image_table
+from simple_spk.cli.errors import exit_code
+from simple_spk.vision.image_files import SUFFIXES
+from simple_spk.vision.image_table import write_image_table
 
 logger = logging.getLogger(__name__)
 

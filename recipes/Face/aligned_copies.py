@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
-from simple_spk.faces.alignment import align_face
-from simple_spk.faces.landmarks import read_landmarks
-from simple_spk.images.image_files import SUFFIXES, read_image, write_jpeg
-from simple_spk.preparation.quarantine import Quarantined, write_quarantine
-from simple_spk.whole_file import whole_file
+from recipes.Face.alignment import align_face
+from recipes.Face.landmarks import read_landmarks
+from simple_spk.corpora.prepared import Quarantined, write_quarantine
+from simple_spk.io.atomic_file import whole_file
+from simple_spk.vision.image_files import SUFFIXES, read_image, write_jpeg
 
 # From an image, uint8 (height, width, 3) as RGB, to the landmarks (5, 2) of its face, or None.
 Detector = Callable[[NDArray[np.uint8]], ArrayLike | None]

@@ -15,12 +15,11 @@ import json
 import sys
 from pathlib import Path
 
-from simple_spk.commands.options import add_json
-from simple_spk.commands.outputs import check_outputs, inputs_of, show_figures
-from simple_spk.commands.similarity import add_similarity, named_similarity
-from simple_spk.embeddings_file import read_embeddings
-from simple_spk.exit_code import exit_code
-from simple_spk.faces.ijb_evaluation import TASKS, evaluate_ijb, ijb_table, read_ijb_protocol
+from recipes.Face.ijb_evaluation import TASKS, evaluate_ijb, ijb_table, read_ijb_protocol
+from simple_spk.cli.errors import exit_code
+from simple_spk.cli.options import add_json, add_similarity, named_similarity
+from simple_spk.cli.outputs import check_outputs, inputs_of, show_figures
+from simple_spk.evaluation.embedding_files import read_embeddings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

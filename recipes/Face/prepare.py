@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from recipes.Face.aligned_copies import align_folder, named_detector
 from recipes.Face.training_tables import write_folder_table, write_record_table
 from recipes.Face.validation_sets import prepare_orl, write_bin_set, write_folder_set
-from simple_spk.exit_code import exit_code
+from simple_spk.cli.errors import exit_code
 
 
 def parser() -> argparse.ArgumentParser:

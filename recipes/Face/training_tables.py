@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from simple_spk.images.image_files import SUFFIXES
-from simple_spk.images.image_table import write_image_table
-from simple_spk.images.record_file import RecordFile, image_records, read_record_index
+from simple_spk.vision.image_files import SUFFIXES
+from simple_spk.vision.image_table import write_image_table
+from simple_spk.vision.record_file import RecordFile, image_records, read_record_index
 
 
 class FaceImage(NamedTuple):

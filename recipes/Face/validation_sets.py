@@ -5,18 +5,18 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from recipes.Face.training_tables import FaceImage, find_faces, write_face_table
-from simple_spk.faces.pair_lists import (
+from recipes.Face.lfw_bin import read_validation_bin
+from recipes.Face.pair_lists import (
     PairList,
     even_folds,
     make_pair_list,
     read_pair_list,
     write_pair_list,
 )
-from simple_spk.faces.validation_bin import read_validation_bin
-from simple_spk.images.image_files import SUFFIXES, decode_image
-from simple_spk.preparation.trial_making import plain_id
-from simple_spk.whole_file import whole_file
+from recipes.Face.training_tables import FaceImage, find_faces, write_face_table
+from simple_spk.corpora.trial_lists import plain_id
+from simple_spk.io.atomic_file import whole_file
+from simple_spk.vision.image_files import SUFFIXES, decode_image
 
 UNKNOWN = "unknown"  # the person on an image of a .bin file
 SUFFIX_OF_HEAD = {b"\xff\xd8": ".jpg", b"\x89P": ".png"}

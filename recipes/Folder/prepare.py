@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from simple_spk.exit_code import exit_code
-from simple_spk.preparation.quarantine import Quarantined, write_quarantine
-from simple_spk.preparation.speaker_folder import find_recordings, probe_recordings
-from simple_spk.preparation.speaker_split import FEWEST_SPEAKERS, split_speakers
-from simple_spk.preparation.speaker_tables import (
+from simple_spk.cli.errors import exit_code
+from simple_spk.corpora.prepared import Quarantined, write_quarantine
+from simple_spk.corpora.speaker_folder import find_recordings, probe_recordings
+from simple_spk.corpora.splits import FEWEST_SPEAKERS, split_speakers
+from simple_spk.corpora.tables import (
     PartSummary,
     Recording,
     describe,

@@ -17,13 +17,13 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from recipes.OpenSpeech.sounds import NOISE_KINDS, make_sounds
-from simple_spk.audio import read_crop, read_recording
-from simple_spk.augmentation import Augmentation
-from simple_spk.exit_code import exit_code
-from simple_spk.manifest import read_manifest, write_manifest
-from simple_spk.preparation.trial_making import all_pairs, write_trials
-from simple_spk.sample_rate import SAMPLE_RATE
-from simple_spk.whole_file import whole_file
+from simple_spk import SAMPLE_RATE
+from simple_spk.cli.errors import exit_code
+from simple_spk.corpora.trial_lists import all_pairs, write_trials
+from simple_spk.data.audio import read_crop, read_recording
+from simple_spk.data.augmentation import Augmentation
+from simple_spk.data.manifest import read_manifest, write_manifest
+from simple_spk.io.atomic_file import whole_file
 
 DURATIONS_SECONDS = (None, 4.0, 2.0)  # None: as long as it is
 

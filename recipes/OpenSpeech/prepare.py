@@ -22,11 +22,11 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from recipes.OpenSpeech.sources import OpenSpeech, read_originals, read_prepared
-from simple_spk.audio import read_crop
-from simple_spk.exit_code import exit_code
-from simple_spk.preparation.quarantine import Quarantined, write_quarantine
-from simple_spk.preparation.speaker_split import SpeakerSplit, split_speakers
-from simple_spk.preparation.speaker_tables import (
+from simple_spk import SAMPLE_RATE
+from simple_spk.cli.errors import exit_code
+from simple_spk.corpora.prepared import Quarantined, write_quarantine
+from simple_spk.corpora.splits import SpeakerSplit, split_speakers
+from simple_spk.corpora.tables import (
     PartSummary,
     Recording,
     describe,
@@ -35,9 +35,9 @@ from simple_spk.preparation.speaker_tables import (
     write_recordings,
     write_speaker_tables,
 )
-from simple_spk.preparation.trial_making import all_pairs, plain_id, write_trials
-from simple_spk.sample_rate import SAMPLE_RATE
-from simple_spk.whole_file import whole_file
+from simple_spk.corpora.trial_lists import all_pairs, plain_id, write_trials
+from simple_spk.data.audio import read_crop
+from simple_spk.io.atomic_file import whole_file
 
 logger = logging.getLogger(__name__)
 CROP_SAMPLES = 2 * SAMPLE_RATE

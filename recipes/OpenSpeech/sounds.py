@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from recipes.OpenSpeech.prepare import prepare_open_speech
-from simple_spk.audio import read_crop
-from simple_spk.augmentation import NoiseKind, random_filter
-from simple_spk.manifest import Manifest, read_manifest, write_manifest
-from simple_spk.sample_rate import SAMPLE_RATE
-from simple_spk.whole_file import whole_file
+from simple_spk import SAMPLE_RATE
+from simple_spk.data.audio import read_crop
+from simple_spk.data.augmentation import NoiseKind, random_filter
+from simple_spk.data.manifest import Manifest, read_manifest, write_manifest
+from simple_spk.io.atomic_file import whole_file
 
 SOUND_SECONDS = 8.0
 VOICES = (3, 7)  # of babble

@@ -18,8 +18,8 @@ from recipes.OpenSpeech.corpora import (
     find_words,
 )
 from recipes.OpenSpeech.words import make_recordings
-from simple_spk.audio import AudioError, duration_seconds
-from simple_spk.preparation.speaker_tables import Recording
+from simple_spk.corpora.tables import Recording
+from simple_spk.data.audio import AudioError, duration_seconds
 
 PREPARED_COLUMNS = ("wav", "duration", "spk_id", "corpus", "split")
 

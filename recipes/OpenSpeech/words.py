@@ -9,8 +9,8 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from simple_spk.audio import AudioError, read_recording
-from simple_spk.sample_rate import SAMPLE_RATE
+from simple_spk import SAMPLE_RATE
+from simple_spk.data.audio import AudioError, read_recording
 
 RECORDING_SECONDS = 5.5
 FADE_SAMPLES = 160  # 10 ms

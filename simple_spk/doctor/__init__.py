@@ -1,1 +1,1 @@
-"""What simple-spk doctor checks: the installation, the data, and what training needs."""
+"""Checks of the installation, the data and the training setup."""

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
-from simple_spk.audio import AUDIO_SUFFIXES
+from simple_spk.data.audio import AUDIO_SUFFIXES
+from simple_spk.data.manifest import read_manifest
 from simple_spk.doctor.utterance_list import without_suffix
-from simple_spk.manifest import read_manifest
 
 # A file of each corpus, and how its speakers begin.
 EXAMPLES = {

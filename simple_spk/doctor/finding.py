@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from simple_spk.whole_file import whole_file
+from simple_spk.io.atomic_file import whole_file
 
 SHOWN_NAMES = 3
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from simple_spk.crops import speaker_crop_loader
+from simple_spk.data.dataset import speaker_crop_loader
 from simple_spk.doctor.training_setting import TrainingSetting
-from simple_spk.fbank import Fbank
-from simple_spk.key_queue import KeyQueue
-from simple_spk.loss import SimPLELoss
-from simple_spk.momentum import MomentumEncoder
-from simple_spk.resnet import ResNet
+from simple_spk.losses.key_queue import KeyQueue
+from simple_spk.losses.simple import SimPLELoss
+from simple_spk.models.fbank import Fbank
+from simple_spk.models.momentum_encoder import MomentumEncoder
+from simple_spk.models.resnet import ResNet
 
 MEASURED_STEPS = 3
 # Networks are measured on so many crops that they take this long: shorter runs tell of overheads.

@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simple_spk.sample_rate import SAMPLE_RATE
-from simple_spk.schedule import Stages
-from simple_spk.tagged_yaml import read_tagged_yaml
+from simple_spk import SAMPLE_RATE
+from simple_spk.io.safe_yaml import read_tagged_yaml
+from simple_spk.schedules import Stages
 
-RESNET = "!new:simple_spk.resnet.ResNet"
+RESNET = "!new:simple_spk.models.resnet.ResNet"
 Limits = tuple[float, float]
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.audio import AUDIO_SUFFIXES
-from simple_spk.field_table import cut_fields, read_text, shown
+from simple_spk.data.audio import AUDIO_SUFFIXES
+from simple_spk.data.field_table import cut_fields, read_text, shown
 
 
 class UtteranceList(NamedTuple):

@@ -1,1 +1,1 @@
-"""A page to look at: error rates, curves, histograms and breakdowns of scored lists."""
+"""The HTML report of an evaluation."""

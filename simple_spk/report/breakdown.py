@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from simple_spk.bootstrap import intervals
-from simple_spk.error_curve import error_rates
-from simple_spk.metrics import PRIORS, equal_error_rate, summary
+from simple_spk.data.trials import Trials
+from simple_spk.evaluation.bootstrap import intervals
+from simple_spk.evaluation.error_rates import error_rates
+from simple_spk.evaluation.metrics import PRIORS, equal_error_rate, summary
+from simple_spk.evaluation.score_files import ScoredTrials
 from simple_spk.report.metadata import Metadata, rows_of_recordings
-from simple_spk.scored_trials import ScoredTrials
-from simple_spk.trials import Trials
 
 MINIMUM_TRIALS = 30  # of each class: with fewer, a rate says more about chance than the system
 MINIMUM_SPEAKERS = 5

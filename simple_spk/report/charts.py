@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.error_curve import ErrorRates, error_rates
-from simple_spk.metrics import equal_error_rate
+from simple_spk.evaluation.error_rates import ErrorRates, error_rates
+from simple_spk.evaluation.metrics import equal_error_rate
+from simple_spk.evaluation.score_files import ScoredTrials
 from simple_spk.report.det_curve import det_curve, det_limits, probit
 from simple_spk.report.operating_points import OWN_THRESHOLD, OperatingPoint, operating_points
 from simple_spk.report.style import CHART_STYLE
 from simple_spk.report.svg_chart import KEY_HEIGHT, LABEL_HEIGHT, MARKERS, Chart, round_ticks
-from simple_spk.scored_trials import ScoredTrials
 
 COLOURS = 6  # of the page's palette; more lists than that repeat them with another dash
 HISTOGRAM_BINS = 80

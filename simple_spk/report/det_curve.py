@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from simple_spk.error_curve import ErrorRates
-from simple_spk.metrics import equal_error_rate
+from simple_spk.evaluation.error_rates import ErrorRates
+from simple_spk.evaluation.metrics import equal_error_rate
 
 TICKS = (1e-5, 1e-4, 1e-3, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.99)
 LOWEST = (0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4, 5e-5, 2e-5, 1e-5)  # where axes may begin

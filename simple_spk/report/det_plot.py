@@ -5,12 +5,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure  # without pyplot: no window system, no global state
 
-from simple_spk.metrics import PRIORS, equal_error_rate
+from simple_spk.evaluation.metrics import PRIORS, equal_error_rate
+from simple_spk.evaluation.score_files import ScoredTrials
+from simple_spk.io.atomic_file import whole_file
 from simple_spk.report.charts import Curve, curve_of, det_file
 from simple_spk.report.det_curve import det_curve, det_limits, probit
 from simple_spk.report.operating_points import OWN_THRESHOLD
-from simple_spk.scored_trials import ScoredTrials
-from simple_spk.whole_file import whole_file
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 LINE_STYLES = ("-", "--", ":", "-.")

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simple_spk.error_curve import ErrorRates
-from simple_spk.metrics import equal_error_rate, minimum_detection_cost, prior_name
+from simple_spk.evaluation.error_rates import ErrorRates
+from simple_spk.evaluation.metrics import equal_error_rate, minimum_detection_cost, prior_name
 
 OWN_THRESHOLD = "own threshold"  # the name of the point that the model itself chose
 

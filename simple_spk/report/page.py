@@ -6,14 +6,14 @@ from html import escape
 from pathlib import Path
 
 from simple_spk import __version__
-from simple_spk.metrics import prior_name
+from simple_spk.evaluation.metrics import prior_name
+from simple_spk.io.atomic_file import write_text
 from simple_spk.report.charts import curve_style, det_chart, point_marker
 from simple_spk.report.html_parts import Cell, card, document, facts_list, figure, measure, table
-from simple_spk.report.list_section import Costs, DrawnList, ReportedList, drawn_list, list_section
 from simple_spk.report.operating_points import OperatingPoint
+from simple_spk.report.sections import Costs, DrawnList, ReportedList, drawn_list, list_section
 from simple_spk.report.style import STYLE
 from simple_spk.report.svg_chart import MARKERS
-from simple_spk.whole_file import write_text
 
 
 def write_report(

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.audio import read_recording
-from simple_spk.preparation.conversion import Settings, SourceFile, convert
-from simple_spk.sample_rate import SAMPLE_RATE
+from simple_spk import SAMPLE_RATE
+from simple_spk.corpora.conversion import Settings, SourceFile, convert
+from simple_spk.data.audio import read_recording
 from tools.benchmarks.measure import Row, in_turns
 from tools.write_m4a import write_m4a
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from simple_spk.bootstrap import intervals
+from simple_spk.evaluation.bootstrap import intervals
 from tools.benchmarks.measure import Row
 
 NORMAL = NormalDist()

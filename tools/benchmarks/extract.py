@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from simple_spk.audio import read_recording
-from simple_spk.cpu_embedding import CpuEmbedding
-from simple_spk.fbank import Fbank
-from simple_spk.recordings import BATCH_SECONDS, embed_recordings, length_batches
-from simple_spk.resnet import ResNet
+from simple_spk.data.audio import read_recording
+from simple_spk.inference.batch_embedding import BATCH_SECONDS, embed_recordings, length_batches
+from simple_spk.inference.cpu_resnet import CpuEmbedding
+from simple_spk.models.fbank import Fbank
+from simple_spk.models.resnet import ResNet
 from tools.benchmarks.measure import Row, in_turns
 
 RATE, SHORTEST_SECONDS, LONGEST_SECONDS = 16000, 1.0, 20.0

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from simple_spk.faces.iresnet import IResNet
-from simple_spk.key_queue import KeyQueue
-from simple_spk.loss import SimPLELoss
-from simple_spk.momentum import MomentumEncoder
+from recipes.Face.iresnet import IResNet
+from simple_spk.losses.key_queue import KeyQueue
+from simple_spk.losses.simple import SimPLELoss
+from simple_spk.models.momentum_encoder import MomentumEncoder
 from tools.benchmarks.measure import Row, memory
 
 QUEUE_SIZE, EMBEDDING_DIM, PERSONS = 524_288, 512, 85_742

@@ -17,11 +17,11 @@ import soundfile
 import torch
 from numpy.typing import NDArray
 
-from simple_spk.fbank import Fbank
-from simple_spk.model import Model
-from simple_spk.model_folder import save_model
-from simple_spk.resnet import ResNet
-from simple_spk.similarity import GeneralizedInnerProduct
+from simple_spk.inference.model import Model
+from simple_spk.inference.model_folder import save_model
+from simple_spk.models.fbank import Fbank
+from simple_spk.models.resnet import ResNet
+from simple_spk.models.similarity import GeneralizedInnerProduct
 from tools.benchmarks.extract import data_folder, speech
 from tools.benchmarks.measure import Row
 from tools.write_m4a import write_m4a
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> list[Row]:
 # (ru_maxrss), and that is all that this process holds. So the command tells its peak itself.
 COMMAND = """
 import sys
-from simple_spk.cli import main
+from simple_spk.cli.main import main
 from tools.benchmarks.measure import memory
 code = main(sys.argv[2:])
 open(sys.argv[1], "w").write(str(memory("VmHWM")))

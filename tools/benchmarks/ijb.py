@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.embeddings_file import Embeddings
-from simple_spk.faces.ijb_evaluation import (
+from recipes.Face.ijb_evaluation import (
     IJBProtocol,
     evaluate_ijb,
     identification_rates,
     read_ijb_protocol,
 )
-from simple_spk.faces.ijb_protocol import IdentificationProtocol, Subjects, TemplateImages
-from simple_spk.faces.media_templates import media_template_embeddings
-from simple_spk.faces.verification_rates import verification_rates
-from simple_spk.scoring import score_trials
-from simple_spk.similarity import GeneralizedInnerProduct
-from simple_spk.trials import Trials
+from recipes.Face.ijb_protocol import IdentificationProtocol, Subjects, TemplateImages
+from recipes.Face.media_templates import media_template_embeddings
+from recipes.Face.verification_rates import verification_rates
+from simple_spk.data.trials import Trials
+from simple_spk.evaluation.embedding_files import Embeddings
+from simple_spk.evaluation.scoring import score_trials
+from simple_spk.models.similarity import GeneralizedInnerProduct
 from tools.benchmarks.measure import Row, extra_memory, in_turns
 
 IMAGES, MEDIA, DIM = 469_375, 138_836, 512

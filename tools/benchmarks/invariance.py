@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from simple_spk import Extractor
-from simple_spk.audio import read_recording
+from simple_spk.data.audio import read_recording
 from tools.benchmarks.extract import data_folder, write_recordings
 from tools.benchmarks.measure import Row
 

@@ -18,9 +18,9 @@ from speechbrain.dataio.batch import PaddedBatch
 from speechbrain.dataio.dataio import read_audio
 from speechbrain.dataio.dataset import DynamicItemDataset
 
-from simple_spk.crops import CropDataset
-from simple_spk.manifest import read_manifest, write_manifest
-from simple_spk.sampler import SpeakerSampler
+from simple_spk.data.dataset import CropDataset
+from simple_spk.data.manifest import read_manifest, write_manifest
+from simple_spk.data.samplers import SpeakerSampler
 from tools.benchmarks.measure import Row, in_turns
 
 RECORDINGS, SECONDS, RATE, CROP_SECONDS = 128, 20, 16000, 3.0

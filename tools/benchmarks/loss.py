@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from simple_spk.loss import SimPLELoss
+from simple_spk.losses.simple import SimPLELoss
 from tools.benchmarks.measure import Row, extra_memory, in_turns
 
 

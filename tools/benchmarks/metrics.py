@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simple_spk import error_curve, metrics
+from simple_spk.evaluation import error_rates as error_curve
+from simple_spk.evaluation import metrics
 from tools.benchmarks.measure import Row, extra_memory, in_turns
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from simple_spk.retrieval_metrics import clustering_nmi, retrieval_metrics
-from simple_spk.similarity import GeneralizedInnerProduct
+from simple_spk.models.similarity import GeneralizedInnerProduct
+from simple_spk.vision.retrieval_metrics import clustering_nmi, retrieval_metrics
 from tools.benchmarks.measure import Row, extra_memory, in_turns
 
 COUNT, DIMENSIONS = 60_000, 128

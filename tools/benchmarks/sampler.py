@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from simple_spk.crops import CropDataset
-from simple_spk.manifest import read_manifest
-from simple_spk.sampler import SpeakerSampler
+from simple_spk.data.dataset import CropDataset
+from simple_spk.data.manifest import read_manifest
+from simple_spk.data.samplers import SpeakerSampler
 from tools.benchmarks.measure import Row, memory
 
 SIZES = ((10_000, 400), (100_000, 1_200), (1_092_009, 5_994), (10_000_000, 110_000))

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import cosine_similarity
 
-from simple_spk.metrics import summary
-from simple_spk.scoring import TRIALS_AT_ONCE, score_trials
-from simple_spk.similarity import GeneralizedInnerProduct
-from simple_spk.trials import Trials, read_trials
+from simple_spk.data.trials import Trials, read_trials
+from simple_spk.evaluation.metrics import summary
+from simple_spk.evaluation.scoring import TRIALS_AT_ONCE, score_trials
+from simple_spk.models.similarity import GeneralizedInnerProduct
 from tools.benchmarks.measure import Row, in_turns
 
 LISTS = {

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simple_spk.bootstrap import compare, intervals
-from simple_spk.normalisation import cohort_statistics, normalise
-from simple_spk.similarity import GeneralizedInnerProduct
-from simple_spk.trials import Trials, read_trials, speakers_of_recordings
+from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
+from simple_spk.evaluation.bootstrap import compare, intervals
+from simple_spk.evaluation.score_norm import cohort_statistics, normalise
+from simple_spk.models.similarity import GeneralizedInnerProduct
 from tools.benchmarks.measure import Row, extra_memory
 
 COHORT, DIM, TOP_N = 6000, 256, 300

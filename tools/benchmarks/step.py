@@ -6,11 +6,11 @@ import time
 
 import torch
 
-from simple_spk.fbank import Fbank
-from simple_spk.key_queue import KeyQueue
-from simple_spk.loss import SimPLELoss
-from simple_spk.momentum import MomentumEncoder
-from simple_spk.resnet import ResNet
+from simple_spk.losses.key_queue import KeyQueue
+from simple_spk.losses.simple import SimPLELoss
+from simple_spk.models.fbank import Fbank
+from simple_spk.models.momentum_encoder import MomentumEncoder
+from simple_spk.models.resnet import ResNet
 from tools.benchmarks.measure import Row
 
 

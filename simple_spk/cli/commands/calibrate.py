@@ -1,0 +1,114 @@
+"""Learn from a scored, labelled list how scores become log likelihood ratios, for other lists."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simple_spk.cli.outputs import check_outputs, inputs_of
+from simple_spk.data.trials import Trials, read_trials
+from simple_spk.data.voxceleb_lists import list_name
+from simple_spk.evaluation.calibration import quality_measures, train_calibration
+from simple_spk.evaluation.embedding_files import read_embeddings
+from simple_spk.evaluation.enrollment import (
+    durations_of_trials,
+    embeddings_of_trials,
+    read_durations,
+    read_enrolments,
+)
+from simple_spk.evaluation.metrics import summary
+from simple_spk.evaluation.score_files import read_scores
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of calibrate."""
+    parser.add_argument(
+        "scores", type=Path, metavar="SCORES", help="score file, of a list that is not to be tested"
+    )
+    parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="JSON", help="file to write"
+    )
+    parser.add_argument(
+        "--target-prior",
+        type=float,
+        default=0.01,
+        metavar="P",
+        help="where ratios shall be best: the share of targets in the application (default 0.01)",
+    )
+    quality = parser.add_argument_group("quality measures, which then are needed to score as well")
+    quality.add_argument("--manifest", type=Path, metavar="CSV", help="learn from its durations")
+    quality.add_argument("--embeddings", type=Path, metavar="FILE", help="learn from their lengths")
+    quality.add_argument(
+        "--enrolments", type=Path, metavar="FILE", help="lines of 'model recording recording ...'"
+    )
+    quality.add_argument(
+        "--template",
+        choices=("mean", "normalized"),
+        default="mean",
+        help="how those become one embedding, as for scoring (default mean)",
+    )
+
+
+def run(options: Namespace) -> None:
+    """Train, write and report."""
+    check_outputs([options.output], inputs_of(options))
+    listed = None if options.trials is None else read_trials(options.trials)
+    trials, scores = read_scores(options.scores, listed)
+    if trials.is_target is None:
+        raise ValueError(f"{options.scores} has no labels: give a list with labels (--trials)")
+    quality = _quality(trials, options)
+    calibration = train_calibration(
+        scores, trials.is_target, quality, options.target_prior, list_name(trials)
+    )
+    calibration.save(options.output)
+    if calibration.score_weight <= 0.0:
+        print(
+            f"simple-spk: note on {options.scores}: higher scores do not speak for targets; are "
+            "they distances, or are the labels swapped?",
+            file=sys.stderr,
+        )
+    ratios = calibration.apply(scores, quality)
+    before, after = (_figures(values, trials.is_target) for values in (scores, ratios))
+    print(f"{calibration.trained_on}: {calibration.trials:,} trials, in {options.output}")
+    print(f"llr = {calibration.offset:.4g} + {calibration.score_weight:.4g} score")
+    for name, weight in calibration.quality_weights.items():
+        print(f"      + {weight:.4g} {name}")
+    print(f"{'':14}{'before':>10}{'after':>10}   (on the list it was trained on)")
+    for title, value in before.items():
+        print(f"{title:14}{value:10.4f}{after[title]:10.4f}")
+    if after["minCllr"] == 0.0:
+        print(
+            f"simple-spk: note on {options.scores}: no target scores below any non-target, so how "
+            "sure to be is a guess from the number of trials: calibrate with more speakers",
+            file=sys.stderr,
+        )
+    thresholds = calibration.false_accept_thresholds
+    measured = f"down to {thresholds[-1][0]:g}" if thresholds else "nowhere"
+    print(f"thresholds of false-accept rates: measured {measured}, extrapolated below")
+
+
+def _figures(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[str, float]:
+    """The measures that calibration is about, by title, of scores (n,)."""
+    found = summary(scores, is_target)
+    return {
+        "Cllr": found["cllr"],
+        "minCllr": found["min_cllr"],
+        "actDCF(0.01)": found["act_dcf"]["0.01"],
+        "minDCF(0.01)": found["min_dcf"]["0.01"],
+        "EER, %": found["eer"],
+    }
+
+
+def _quality(trials: Trials, options: Namespace) -> dict[str, NDArray[np.float64]]:
+    """The quality measures (n,) of the trials that the options have the data of, by name."""
+    enrolments = None if options.enrolments is None else read_enrolments(options.enrolments)
+    seconds = table = None
+    if options.manifest is not None:
+        seconds = durations_of_trials(trials, read_durations(options.manifest), enrolments)
+    if options.embeddings is not None:
+        embeddings = read_embeddings(options.embeddings)
+        table = embeddings_of_trials(trials, embeddings, enrolments, options.template)
+    return quality_measures(trials.enrol, trials.test, seconds, table)

@@ -1,0 +1,88 @@
+"""Is system B better than system A? Differences of error rates on one list, paired by speakers."""
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from simple_spk.cli.options import add_json, add_measures
+from simple_spk.cli.outputs import check_outputs, inputs_of, show_figures
+from simple_spk.data.manifest import read_speakers
+from simple_spk.data.trials import read_trials, speakers_by_name, speakers_of_recordings
+from simple_spk.data.voxceleb_lists import list_name
+from simple_spk.evaluation.bootstrap import compare
+from simple_spk.evaluation.list_summary import SPEAKERS_GUESSED, identity_of
+from simple_spk.evaluation.score_files import read_scores
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of compare."""
+    parser.add_argument("a", type=Path, metavar="A", help="score file of a system")
+    parser.add_argument(
+        "b", type=Path, metavar="B", help="score file of another, its trials in any order"
+    )
+    parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
+    add_measures(parser)
+    add_json(parser)
+
+
+def run(options: Namespace) -> None:
+    """Read both, compare and report."""
+    check_outputs([options.json], inputs_of(options))
+    listed = None if options.trials is None else read_trials(options.trials)
+    trials, scores_a = read_scores(options.a, listed)
+    if trials.is_target is None:
+        raise ValueError(f"{options.a} has no labels: give a list with labels (--trials)")
+    _, scores_b = read_scores(options.b, trials)
+    if options.speakers is None:
+        speakers = speakers_of_recordings(trials)
+        if speakers_by_name(trials) is None:
+            print(f"simple-spk: note on {list_name(trials)}: {SPEAKERS_GUESSED}", file=sys.stderr)
+    else:
+        speakers = read_speakers(options.speakers, trials.ids)
+    found = compare(
+        scores_a,
+        scores_b,
+        trials.is_target,
+        speakers[trials.enrol],
+        speakers[trials.test],
+        replicates=options.replicates,
+        seed=options.seed,
+        priors=options.priors,
+        miss_cost=options.miss_cost,
+        false_alarm_cost=options.false_alarm_cost,
+        progress=True,
+    )
+    origin = {
+        **identity_of(trials, list_name(trials)),
+        "priors": options.priors,
+        "miss_cost": options.miss_cost,
+        "false_alarm_cost": options.false_alarm_cost,
+        "a": str(options.a),
+        "b": str(options.b),
+    }
+    lines = [
+        f"{origin['list']}: {len(trials):,} trials, {found['speakers']:,} speakers",
+        f"A: {options.a}",
+        f"B: {options.b}",
+        *_lines(found),
+    ]
+    show_figures("\n".join(lines), json.dumps(origin | found, indent=2), options.json)
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    """A table of what was found, line by line."""
+    measures = {"EER, %": found["eer"]}
+    for kind, title in (("min_dcf", "minDCF"), ("act_dcf", "actDCF")):
+        measures |= {f"{title}({prior})": value for prior, value in found[kind].items()}
+    measures |= {"Cllr": found["cllr"], "minCllr": found["min_cllr"]}
+    interval = f"{100 * found['level']:g} % interval"
+    yield f"{'':14}{'A':>10}{'B':>10}{'B - A':>10}   {interval:20} {'p':>7}"
+    for title, one in measures.items():
+        low, high = one["interval"]
+        bounds = f"[{low:+.4f}, {high:+.4f}]"
+        values = f"{one['a']:10.4f}{one['b']:10.4f}{one['difference']:+10.4f}"
+        p_value = "<0.0001" if one["p_value"] < 0.0001 else f"{one['p_value']:.4f}"
+        yield f"{title:14}{values}   {bounds:20} {p_value:>7}"

@@ -1,0 +1,52 @@
+"""Remember a voice by name, in a file of voices; recordings of a known name join its others."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from simple_spk.cli.options import add_model
+from simple_spk.cli.outputs import check_outputs
+from simple_spk.inference.extractor import Extractor
+from simple_spk.inference.speaker_store import EnrolledVoices
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of enroll."""
+    parser.add_argument(
+        "voices", type=Path, metavar="VOICES", help="the file of voices, made if need be"
+    )
+    parser.add_argument("name", metavar="NAME", help="whose voice it is")
+    parser.add_argument(
+        "recordings",
+        type=Path,
+        nargs="*",
+        metavar="RECORDING",
+        help="recordings of that voice alone",
+    )
+    parser.add_argument("--remove", action="store_true", help="forget NAME (give no recordings)")
+    add_model(parser)
+
+
+def run(options: Namespace) -> None:
+    """Enrol or forget, and write the file."""
+    if options.remove == bool(options.recordings):
+        raise ValueError("give recordings to enrol, or --remove and none")
+    check_outputs([options.voices], options.recordings)
+    extractor = Extractor.load(options.model, options.device, options.precision)
+    if options.voices.exists() or options.remove:  # mistakes show before recordings are read
+        EnrolledVoices.load(options.voices, extractor.fingerprint)
+    new = None if options.remove else extractor.enroll(options.name, options.recordings)
+    # Others may have changed the file meanwhile: what is in it by now is changed.
+    with EnrolledVoices.changing(options.voices, extractor.fingerprint) as voices:
+        if new is None:
+            voices.remove(options.name)
+            said = f"{options.name} is forgotten"
+        else:
+            voices.add(options.name, new)
+            voice = voices[options.name]
+            said = f"{options.name}: {_some(voice.recordings, 'recording')}, {voice.seconds:.1f} s"
+    print(f"{said}; {_some(len(voices), 'voice')} in {options.voices}")
+
+
+def _some(count: int, what: str) -> str:
+    """A number of things."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

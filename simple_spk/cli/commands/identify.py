@@ -1,0 +1,80 @@
+"""Whose voice is it? The enrolled voice that each recording is of, or nobody's."""
+
+import json
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from simple_spk.cli.answers import (
+    answer_without_decision,
+    plain_quality,
+    quality_line,
+    strength,
+)
+from simple_spk.cli.options import add_decision, add_model
+from simple_spk.inference.decisions import Candidate, Identification
+from simple_spk.inference.extractor import Extractor
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of identify."""
+    parser.add_argument(
+        "voices", type=Path, metavar="VOICES", help="the file of voices, from simple-spk enroll"
+    )
+    parser.add_argument(
+        "recordings", type=Path, nargs="+", metavar="RECORDING", help="recordings in question"
+    )
+    parser.add_argument(
+        "--top", type=int, default=3, metavar="N", help="candidates to show (default 3)"
+    )
+    add_decision(parser)
+    add_model(parser)
+
+
+def run(options: Namespace) -> None:
+    """Compare each recording with all voices, and answer."""
+    if options.top < 1:
+        raise ValueError(f"--top is how many candidates to show, at least 1, not {options.top}")
+    extractor = Extractor.load(options.model, options.device, options.precision)
+    extractor.load_voices(options.voices)
+    answers = []
+    for path in options.recordings:
+        found = extractor.identify(path, prior=options.prior, false_accept_rate=options.far)
+        if options.json:
+            answers.append(_plain(path, found, options.top))
+            continue
+        print(_sentence(path, found))
+        if options.far is not None:
+            print(f"  {found.reason}")
+        for candidate in found.candidates[: options.top]:
+            print(f"  {_line(candidate)}")
+        for quality in found.qualities:
+            print(quality_line("recording", quality))
+    if options.json:
+        print(json.dumps(answers))
+
+
+def _sentence(path: Path, found: Identification) -> str:
+    """An answer in one line."""
+    if found.accepted:
+        return f"{path}: {found.name}"
+    if found.accepted is None:
+        return f"{path}: {answer_without_decision(found.threshold)}: {found.reason}"
+    return f"{path}: nobody I know"
+
+
+def _line(candidate: Candidate) -> str:
+    """A candidate in one line."""
+    details = strength(candidate.score, candidate.log_likelihood_ratio)
+    if candidate.probability is None:
+        return f"{candidate.name}: {details}"
+    return f"{candidate.name}: probability {100 * candidate.probability:.3g} % ({details})"
+
+
+def _plain(path: Path, found: Identification, top: int) -> dict[str, object]:
+    """An answer for JSON."""
+    return {
+        "recording": str(path),
+        **found._asdict(),
+        "candidates": [candidate._asdict() for candidate in found.candidates[:top]],
+        "qualities": [plain_quality(quality) for quality in found.qualities],
+    }

@@ -1,0 +1,1 @@
+"""Corpus preparation: VoxCeleb, MUSAN, RIRs, speaker folders."""

@@ -1,0 +1,364 @@
+"""Converting recordings to 16-bit mono flac or wav, many at a time, so that no kill can harm it.
+
+A target is written beside its place, read back and compared, and only then renamed, so a file that
+exists is whole. What is done stands in a journal; a run that was killed, wherever, goes on from
+there, and its result is to the byte that of a run that was not, whatever the number of processes.
+"""
+
+import contextlib
+import io
+import logging
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple, cast
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from simple_spk import SAMPLE_RATE
+from simple_spk.corpora.journal import Journal, Outcome
+from simple_spk.data.decoding import BadRecordingError, decode
+from simple_spk.io.atomic_file import lock_file
+
+_held: list[IO[Any]] = []  # locks of this process, until it ends
+
+
+@contextlib.contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Refuse if another run holds the folder, and wait for workers that a killed run left behind.
+
+    The system frees both locks when their processes end, however they end.
+    """
+    with (folder / "run.lock").open("a") as run:
+        lock_file(run, f"another conversion is at work in {folder.parent}: wait for it, or stop it")
+        with (folder / "workers.lock").open("a") as workers:
+            lock_file(workers)
+        yield
+
+
+def hold_worker_lock(folder: Path) -> None:
+    """Let the next run wait for the end of this process."""
+    file = (folder / "workers.lock").open("r+")
+    lock_file(file, shared=True)
+    _held.append(file)
+
+
+logger = logging.getLogger(__name__)
+
+AudioFormat = Literal["flac", "wav"]
+# Faults of the way to a source, not of the source: they are not remembered, but tried again.
+PASSING_FAULTS = ("unreadable", "vanished")
+QUIETEST_SPAN = 3  # 16-bit steps between the lowest and the highest sample of silence
+FILES_AHEAD = 8  # that a worker is given before it answers, so that it never waits
+
+
+class ConversionStoppedError(OSError):
+    """A conversion that cannot go on; the same command takes it up from there."""
+
+
+class SourceFile(NamedTuple):
+    """A recording to convert; size and time of change tell whether it is still the same."""
+
+    name: str  # relative to the folder of sources
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a conversion makes of each recording."""
+
+    audio_format: AudioFormat = "flac"
+    sample_rate: int = SAMPLE_RATE
+    minimum_seconds: float = 0.5  # shorter ones are left out
+
+    def target_name(self, source_name: str) -> str:
+        """Where the recording of a source goes, relative to the folder of targets."""
+        return f"{os.path.splitext(source_name)[0]}.{self.audio_format}"
+
+
+def convert(
+    source_folder: Path,
+    sources: Sequence[SourceFile],
+    target_folder: Path,
+    journal_folder: Path,
+    settings: Settings,
+    workers: int = 1,
+    retry_faulty: bool = False,
+) -> list[Outcome]:
+    """Convert all sources that are not done yet; returns the outcomes of all, by name.
+
+    Sources with faults are tried again only if they changed since, or with ``retry_faulty``.
+    Raises ConversionStoppedError if nothing more can be written or a process dies.
+    """
+    for folder in (target_folder, journal_folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with run_lock(journal_folder):
+        journal = Journal(journal_folder / "journal.jsonl", asdict(settings))
+        with contextlib.closing(journal):
+            if journal.unreadable_lines:
+                logger.warning(
+                    "%s: %d unreadable lines; their sources are converted again",
+                    *(journal.path, journal.unreadable_lines),
+                )
+            done = _still_true(journal, sources, target_folder, settings, retry_faulty)
+            todo = [source.name for source in sources if source.name not in done]
+            journal.outcomes.clear()  # a million of them take some room
+            task = _Task(source_folder, target_folder, settings)
+            stream = contextlib.closing(_outcomes(task, todo, journal_folder, workers))
+            bar = tqdm(total=len(sources), initial=len(done), unit="file", desc="convert")
+            with bar, stream as outcomes:
+                for outcome in outcomes:
+                    if outcome.fault not in PASSING_FAULTS:
+                        journal.append(outcome)
+                    done[outcome.name] = outcome
+                    bar.update()
+            result = [done[name] for name in sorted(done)]
+            journal.rewrite(o for o in result if o.fault not in PASSING_FAULTS)
+    return result
+
+
+def _still_true(
+    journal: Journal,
+    sources: Sequence[SourceFile],
+    target_folder: Path,
+    settings: Settings,
+    retry_faulty: bool,
+) -> dict[str, Outcome]:
+    """The journal's outcomes whose sources are unchanged and whose targets are there."""
+    known = {}
+    for source in tqdm(sources, unit="file", desc="look up", disable=not journal.outcomes):
+        outcome = journal.outcomes.get(source.name)
+        if outcome is None or outcome[1:3] != source[1:3]:
+            continue
+        if outcome.fault:
+            is_true = not retry_faulty
+        else:
+            target = f"{target_folder}/{settings.target_name(source.name)}"
+            is_true = _size_of(target) == outcome.target_bytes
+        if is_true:
+            known[source.name] = outcome
+    return known
+
+
+def _size_of(path: str) -> int | None:
+    """The bytes of a file; None if it does not exist."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+
+
+# ---- the processes ------------------------------------------------------------------------------
+
+
+class _Task(NamedTuple):
+    """What a worker needs to know beside the names of files."""
+
+    source_folder: Path
+    target_folder: Path
+    settings: Settings
+
+
+class _Worker(NamedTuple):
+    """A process that converts, the names it was given and did not answer yet, and the way to it."""
+
+    process: SpawnProcess
+    connection: Connection
+    names: deque[str]
+
+    def give(self, name: str) -> None:
+        """Let it convert one file more."""
+        self.names.append(name)
+        with contextlib.suppress(ConnectionError):  # it died, which reading from it will tell
+            self.connection.send(name)
+
+    def answer(self) -> Outcome:
+        """What became of the file that it has had for longest."""
+        try:
+            answer: Outcome | ConversionStoppedError = self.connection.recv()
+        except (EOFError, ConnectionError) as error:
+            raise ConversionStoppedError(
+                f"a worker process died while it converted {self.names[0]}: if memory ran out, run "
+                "the same command with fewer --workers; if it is always this file, remove it"
+            ) from error
+        if isinstance(answer, ConversionStoppedError):
+            raise answer
+        self.names.popleft()
+        return answer
+
+
+def _outcomes(
+    task: _Task, names: Sequence[str], journal_folder: Path, workers: int
+) -> Generator[Outcome, None, None]:
+    """Convert in worker processes; yields the outcomes as they come.
+
+    (The standard library's pool can hang for ever when a process dies early, and does not tell
+    which file killed it.)
+    """
+    remaining = iter(names)
+    with _started_workers(min(workers, len(names)), task, journal_folder) as started:
+        for worker, name in zip(started * FILES_AHEAD, remaining, strict=False):
+            worker.give(name)
+        busy = {worker.connection: worker for worker in started if worker.names}
+        while busy:
+            for connection in wait(list(busy)):
+                worker = busy[cast(Connection, connection)]
+                outcome = worker.answer()
+                for name in islice(remaining, 1):
+                    worker.give(name)
+                if not worker.names:
+                    del busy[worker.connection]
+                yield outcome
+
+
+@contextlib.contextmanager
+def _started_workers(count: int, task: _Task, journal_folder: Path) -> Iterator[list[_Worker]]:
+    """Worker processes, which end when the parent closes the way to them, or dies."""
+    # Forked ones would inherit the lock of the run; these are new and small.
+    context = multiprocessing.get_context("spawn")
+    resource_tracker.ensure_running()  # starting it later would let interrupts through
+    workers = []
+    try:
+        with _interrupts_blocked():  # Ctrl-C is for the parent; those that start now never see it
+            for _ in range(count):
+                ours, theirs = context.Pipe()
+                arguments = (theirs, task, journal_folder)
+                process = context.Process(target=_work, args=arguments, daemon=True)
+                process.start()
+                theirs.close()
+                workers.append(_Worker(process, ours, deque()))
+        yield workers
+    finally:
+        for worker in workers:
+            worker.connection.close()
+        for worker in workers:
+            worker.process.join()
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C has to wait; processes that start meanwhile never see it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _work(connection: Connection, task: _Task, journal_folder: Path) -> None:
+    """What a worker process does: names in, outcomes out, until there is no parent any more."""
+    hold_worker_lock(journal_folder)
+    parent = multiprocessing.parent_process()
+    if parent is None or not parent.is_alive():  # the next run may have begun before the lock
+        return
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            name = connection.recv()
+            try:
+                connection.send(_convert_file(task, name))
+            except ConversionStoppedError as error:
+                connection.send(error)
+
+
+# ---- one file -----------------------------------------------------------------------------------
+
+
+def _convert_file(task: _Task, name: str) -> Outcome:
+    """Convert a file, or say what is wrong with it."""
+    source = task.source_folder / name
+    target = task.target_folder / task.settings.target_name(name)
+    identity = (name, 0, 0)
+    try:
+        status = os.stat(source)
+        identity = (name, status.st_size, status.st_mtime_ns)
+        waveform = decode(source, task.settings.sample_rate)
+        samples = _checked(source, _to_16_bits(waveform), task.settings)
+    except BadRecordingError as error:
+        fault, details = error.kind, error.details
+    except FileNotFoundError:
+        fault, details = "vanished", "is gone, or a link to nothing"
+    except OSError as error:
+        fault, details = "unreadable", f"cannot be read ({error.strerror})"
+    else:
+        target_bytes = _write(target, samples, task.settings)
+        return Outcome(*identity, target_bytes=target_bytes, samples=len(samples))
+    _remove(target)  # of a source that was better once
+    return Outcome(*identity, fault=fault, details=details)
+
+
+def _to_16_bits(waveform: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Samples as 16-bit integers, rounded to the nearest, cut off at full scale."""
+    return np.clip(np.rint(waveform * 32768.0), -32768, 32767).astype(np.int16)
+
+
+def _checked(source: Path, samples: NDArray[np.int16], settings: Settings) -> NDArray[np.int16]:
+    """The samples, known to be long enough and not silent."""
+    seconds = len(samples) / settings.sample_rate
+    if seconds < settings.minimum_seconds:
+        details = f"lasts {seconds:.3f} s, less than {settings.minimum_seconds} s"
+        raise BadRecordingError(source, "too short", details)
+    span = int(samples.max()) - int(samples.min())
+    if span <= QUIETEST_SPAN:
+        raise BadRecordingError(source, "silent", f"spans {span} of 65535 steps from low to high")
+    return samples
+
+
+def _write(target: Path, samples: NDArray[np.int16], settings: Settings) -> int:
+    """Write a recording and compare what was written; returns its bytes.
+
+    It is encoded in memory because libsndfile does not tell a full disk from other errors.
+    """
+    encoded = io.BytesIO()
+    form = settings.audio_format.upper()
+    soundfile.write(encoded, samples, settings.sample_rate, format=form, subtype="PCM_16")
+    partial = _partial(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(encoded.getbuffer())
+        found, found_rate = soundfile.read(partial, dtype="int16")
+        if found_rate != settings.sample_rate or not np.array_equal(found, samples):
+            raise ConversionStoppedError(
+                f"{target} reads back other samples than were written: check the disk"
+            )
+        partial.replace(target)
+    except (OSError, soundfile.LibsndfileError) as error:
+        if isinstance(error, ConversionStoppedError):
+            raise
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise _stopped("write", target, error) from error
+    return len(encoded.getbuffer())
+
+
+def _remove(target: Path) -> None:
+    """Make sure that there is no target, whole or not."""
+    try:
+        for path in (target, _partial(target)):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _stopped("remove", target, error) from error
+
+
+def _stopped(action: str, target: Path, error: Exception) -> ConversionStoppedError:
+    """What to say when nothing can be done to a target."""
+    return ConversionStoppedError(
+        f"cannot {action} {target} ({getattr(error, 'strerror', None) or error}): make room or "
+        "correct the permissions; the same command then goes on from here"
+    )
+
+
+def _partial(target: Path) -> Path:
+    """Where a target is written before it is whole."""
+    return target.with_name(target.name + ".partial")

@@ -1,0 +1,249 @@
+"""Trial lists made of recordings whose speakers are known: balanced, fair to all, repeatable.
+
+All pairs of 100,000 recordings are five billion; here only those that are chosen are ever made.
+"""
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simple_spk.data.trials import Trials
+from simple_spk.data.voxceleb_lists import part_of
+from simple_spk.io.atomic_file import whole_file
+
+Rows = NDArray[np.int64]
+
+
+class _Pairs(NamedTuple):
+    """Two rows per pair, (n,) each."""
+
+    first: Rows
+    second: Rows
+
+
+def make_trials(
+    ids: Sequence[str],
+    speakers: ArrayLike,
+    maximum: int = 20000,
+    groups: ArrayLike | None = None,
+    seed: int = 0,
+) -> Trials:
+    """As many non-target as target trials, at most ``maximum`` together, in random order.
+
+    No pair occurs twice, in either order, and no recording meets itself. Recordings are used about
+    equally often, on both sides. ``speakers`` (n,) and ``groups`` (n,) belong to the ``ids``;
+    non-target trials stay within a group (a gender, a corpus). Equal arguments make equal lists.
+
+    >>> trials = make_trials(["a1", "a2", "b1", "b2"], ["a", "a", "b", "b"])
+    >>> len(trials), int(trials.is_target.sum())
+    (4, 2)
+    """
+    speaker_of_row = _numbers(speakers)
+    group_of_row = np.zeros_like(speaker_of_row) if groups is None else _numbers(groups)
+    if not len(ids) == len(speaker_of_row) == len(group_of_row):
+        raise ValueError(
+            f"{len(ids)} recordings have {len(speaker_of_row)} speakers and {len(group_of_row)} "
+            f"groups: give one of each per recording"
+        )
+    if maximum < 2:
+        raise ValueError(f"maximum must be at least 2, a target and a non-target, not {maximum}")
+    of_one_speaker = _pair_count(speaker_of_row)
+    speaker_in_group = group_of_row * (speaker_of_row.max(initial=0) + 1) + speaker_of_row
+    of_two_speakers = _pair_count(group_of_row) - _pair_count(speaker_in_group)
+    if of_one_speaker == 0:
+        raise ValueError(
+            "no target trials can be made: none of the speakers has two recordings; record more"
+        )
+    if of_two_speakers == 0:
+        raise ValueError(
+            "no non-target trials can be made: there are no two speakers to compare"
+            + (" within one group" if groups is not None else "")
+            + "; add speakers, or take more of them for this list"
+        )
+    wanted = min(maximum // 2, of_one_speaker, of_two_speakers)
+    random = np.random.default_rng(seed)
+    targets = _draw_pairs(speaker_of_row, wanted, random)
+    others = _draw_pairs(group_of_row, wanted, random, speaker_of_row)
+    order = random.permutation(2 * wanted)
+    pairs = np.stack([np.concatenate(side) for side in zip(targets, others, strict=True)], axis=1)
+    rows, first, index = np.unique(pairs[order], return_index=True, return_inverse=True)
+    by_appearance = np.argsort(first)
+    place = np.empty(len(rows), dtype=np.int32)
+    place[by_appearance] = np.arange(len(rows))
+    enrol, test = place[index].reshape(-1, 2).T.copy()
+    return Trials([ids[row] for row in rows[by_appearance]], enrol, test, order < wanted)
+
+
+def all_pairs(
+    ids: Sequence[str],
+    speakers: ArrayLike,
+    per_speaker: int | None = None,
+    groups: ArrayLike | None = None,
+) -> Trials:
+    """Every pair of recordings, within their groups if there are ``groups`` (n,).
+
+    With ``per_speaker``, each speaker has as many of them, spread over all that are there.
+
+    >>> len(all_pairs(["a1", "a2", "a3", "b1", "b2"], list("aaabb"), per_speaker=2))
+    6
+    """
+    speaker_of_row = _numbers(speakers)
+    kept: list[int] = []
+    for speaker in range(speaker_of_row.max(initial=-1) + 1):
+        rows = np.flatnonzero(speaker_of_row == speaker)
+        count = len(rows) if per_speaker is None else min(per_speaker, len(rows))
+        kept += rows[np.linspace(0, len(rows) - 1, count).round().astype(int)].tolist()
+    enrol, test = np.triu_indices(len(kept), k=1)
+    if groups is not None:
+        group_of_row = _numbers(groups)[kept]
+        together = group_of_row[enrol] == group_of_row[test]
+        enrol, test = enrol[together], test[together]
+    is_target = speaker_of_row[kept][enrol] == speaker_of_row[kept][test]
+    if is_target.all() or not is_target.any():
+        raise ValueError("pairs of one speaker and of two are needed: add speakers or recordings")
+    names = [ids[row] for row in kept]
+    return Trials(names, enrol.astype(np.int32), test.astype(np.int32), is_target)
+
+
+def write_trials(path: str | Path, trials: Trials) -> None:
+    """Write a labelled list as lines ``0|1 enrol test``, the form of VoxCeleb; whole or not at all.
+
+    A name with a space would be read as two: it is an error.
+    """
+    path = Path(path)
+    if trials.is_target is None:
+        raise ValueError(f"{path}: the trials have no labels; a list to evaluate with needs them")
+    broken = [name for name in trials.ids if not name or len(name.split()) != 1]
+    if broken:
+        raise ValueError(
+            f"{path}: {len(broken)} names are empty or hold spaces, the first is {broken[0]!r}: "
+            f"the fields of a trial list are separated by spaces, so rename or encode them"
+        )
+    enrol = map(trials.ids.__getitem__, trials.enrol.tolist())
+    test = map(trials.ids.__getitem__, trials.test.tolist())
+    labels = trials.is_target.astype(int).tolist()
+    with (
+        whole_file(path) as partial,
+        partial.open("w", encoding="utf-8", newline="\n") as file,
+    ):
+        file.writelines(
+            f"{label} {left} {right}\n"
+            for label, left, right in zip(labels, enrol, test, strict=True)
+        )
+
+
+def plain_id(name: str) -> str:
+    """A name without whitespace, which separates the fields of trial lists; distinct stay distinct.
+
+    White space, control characters and the percent sign become %XX, as in web addresses.
+
+    >>> plain_id("Jane Doe/take 1.wav"), plain_id("100%/a.wav")
+    ('Jane%20Doe/take%201.wav', '100%25/a.wav')
+    """
+    return re.sub(r"[\s%\x00-\x1f\x7f]", lambda match: quote(match[0], safe=""), name)
+
+
+def _numbers(names: ArrayLike) -> Rows:
+    """Names (n,) as numbers (n,) from 0 on."""
+    return np.unique(np.asarray(names), return_inverse=True)[1].reshape(-1)
+
+
+def _pair_count(block_of_row: Rows) -> int:
+    """How many pairs of two rows of one block there are."""
+    sizes = np.bincount(block_of_row)
+    return int((sizes * (sizes - 1) // 2).sum())
+
+
+def _draw_pairs(
+    block_of_row: Rows,
+    wanted: int,
+    random: np.random.Generator,
+    speaker_of_row: Rows | None = None,
+) -> _Pairs:
+    """``wanted`` distinct pairs of rows of one block each, and of two speakers if those are given.
+
+    The rows of a block are seated around a table in random order. Round d pairs everyone with the
+    neighbour d seats on: each sits in two pairs, once on either side, and the rounds up to half the
+    table make every pair just once. Rounds are played until there are enough pairs.
+    """
+    order = np.lexsort((random.random(len(block_of_row)), block_of_row))
+    sizes = np.bincount(block_of_row)
+    size = sizes[block_of_row[order]]
+    start = (np.cumsum(sizes) - sizes)[block_of_row[order]]
+    seat = np.arange(len(order)) - start
+    rounds: list[_Pairs] = []
+    missing, distance = wanted, 0
+    while missing:
+        distance += 1
+        # At half an even table the second half of the seats would repeat the first half's pairs.
+        here = np.flatnonzero((2 * distance < size) | ((2 * distance == size) & (seat < distance)))
+        there = start[here] + (seat[here] + distance) % size[here]
+        pairs = _Pairs(order[here], order[there])
+        if speaker_of_row is not None:
+            differ = speaker_of_row[pairs.first] != speaker_of_row[pairs.second]
+            here, pairs = here[differ], _Pairs(pairs.first[differ], pairs.second[differ])
+        if len(here) > missing:
+            # Seats in every other stretch of ``distance`` have no partner in common: those first.
+            is_later = seat[here] // distance % 2
+            chosen = np.lexsort((random.random(len(here)), is_later))[:missing]
+            pairs = _Pairs(pairs.first[chosen], pairs.second[chosen])
+        rounds.append(pairs)
+        missing -= len(pairs.first)
+    return _Pairs(*(np.concatenate(side) for side in zip(*rounds, strict=True)))
+
+
+def choose_recordings(
+    ids: Iterable[str], speakers: int = 40, recordings_per_speaker: int = 20
+) -> list[str]:
+    """IDs (speaker/video/number) to validate with, in alphabetical order; none of Vox1-O.
+
+    The choice follows a hash of the names, so it stays the same wherever it is made, and nearly so
+    where recordings are missing. A speaker's recordings are spread over as many videos as can be.
+    """
+    of_speaker: defaultdict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for identifier in ids:
+        speaker, video, _ = identifier.split("/")
+        if part_of(speaker) != "VoxCeleb1 test":  # whose trials are Vox1-O
+            of_speaker[speaker][video].append(identifier)
+    eligible = [speaker for speaker, videos in of_speaker.items() if len(videos) > 1]
+    chosen: list[str] = []
+    for speaker in sorted(eligible, key=_lot)[:speakers]:
+        turns = [
+            (turn, _lot(identifier), identifier)
+            for recordings in of_speaker[speaker].values()
+            for turn, identifier in enumerate(sorted(recordings, key=_lot))
+        ]
+        chosen += [identifier for *_, identifier in sorted(turns)[:recordings_per_speaker]]
+    return sorted(chosen)
+
+
+def _lot(name: str) -> bytes:
+    """A place in an order that has nothing to do with the name's meaning."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+def write_validation_trials(path: Path, ids: Sequence[str]) -> int:
+    """Write ``0|1 enrol test`` for all pairs but those of one video; returns how many there are.
+
+    (Recordings of one video share microphone, room and day: pairs of them are too easy.)
+    """
+    speakers = np.array([identifier.split("/")[0] for identifier in ids])
+    videos = np.array([identifier.rpartition("/")[0] for identifier in ids])
+    enrol, test = np.triu_indices(len(ids), k=1)
+    is_far = videos[enrol] != videos[test]
+    enrol, test = enrol[is_far], test[is_far]
+    labels = (speakers[enrol] == speakers[test]).astype(int)
+    trials = zip(labels.tolist(), enrol.tolist(), test.tolist(), strict=True)
+    with (
+        whole_file(path) as partial,
+        partial.open("w", encoding="utf-8", newline="\n") as file,
+    ):
+        file.writelines(f"{label} {ids[left]} {ids[right]}\n" for label, left, right in trials)
+    return len(enrol)

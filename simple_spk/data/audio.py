@@ -1,0 +1,301 @@
+"""Reading audio: exactly the samples that are needed, at the rate that is needed, or a clear error.
+
+soundfile reads wav, flac, ogg and mp3 and seeks without decoding the rest. What it does not know,
+such as m4a, is decoded whole by FFmpeg for every crop: right, but to be converted before training.
+Samples are in [-1, 1]; louder ones, which floats may hold, are kept as they are, never clipped.
+"""
+
+import functools
+import os
+import re
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from simple_spk.data.decoding import (
+    AudioError,
+    BadRecordingError,
+    check_rate,
+    check_samples,
+    decode,
+    decoded_blocks,
+    header_seconds,
+)
+from simple_spk import SAMPLE_RATE
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from simple_spk.data.decoding import AudioError, check_rate, check_samples
+
+
+# The names that recordings have; other formats are read, too, if they are named.
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
+UNKNOWN_FRAMES = 2**62
+LARGEST_WAV_BYTES = 0x7FFFFFFF
+UNKNOWN_FORMAT = 1  # libsndfile's error code
+BLOCK_SAMPLES = 2**20  # read at a time, in all channels together
+# Rates are converted as a fraction. All common ones have a smaller denominator (11,025 to 16,000 Hz
+# is 441/640); without a limit 11,127 Hz would need a filter of 700 MB. It errs by less than 1e-3.
+LARGEST_DENOMINATOR = 640
+
+
+def read_recording(path: str | Path, sample_rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
+    """A whole recording (samples,), its channels averaged, at the rate asked for."""
+    return np.concatenate(list(recording_blocks(path, sample_rate)))
+
+
+def recording_blocks(
+    path: str | Path, sample_rate: int = SAMPLE_RATE
+) -> Iterator[NDArray[np.float32]]:
+    """A whole recording as blocks (samples,) that follow each other without a seam.
+
+    However long the recording is, only a block of it is held at a time.
+    """
+    file = _open(path)
+    if file is None:
+        yield from decoded_blocks(path, sample_rate)
+        return
+    with file:
+        step = max(1, BLOCK_SAMPLES // file.channels)
+        starts = range(0, file.frames, step)
+        blocks = (_read(file, path, start, min(step, file.frames - start)) for start in starts)
+        yield from resampled(blocks, file.samplerate, sample_rate)
+
+
+def read_crop(
+    path: str | Path,
+    samples: int,
+    position: float,
+    sample_rate: int = SAMPLE_RATE,
+    speed: float = 1.0,
+) -> NDArray[np.float32]:
+    """``samples`` consecutive samples of a recording, decoded without reading the rest.
+
+    position in [0, 1) chooses among the possible starts, the first at 0. A recording shorter than
+    the crop is repeated, starting anywhere in it. Above speed 1 it plays faster and higher, as a
+    tape does.
+    """
+    if not 0.0 <= position < 1.0:
+        raise ValueError(f"position must lie in [0, 1), not {position}")
+    file = _open(path)
+    if file is None:
+        whole = decode(path, sample_rate)
+        return _crop(_resample(whole, round(sample_rate * speed), sample_rate), samples, position)
+    with file:
+        wanted = -(-samples * round(file.samplerate * speed) // sample_rate)
+        spare = file.frames - wanted
+        if spare >= 0:
+            start = int(position * (spare + 1))
+            found = _read(file, path, start, wanted)
+            return _resample(found, round(file.samplerate * speed), sample_rate)[:samples]
+        found = _read(file, path, 0, file.frames)
+        whole = _resample(found, round(file.samplerate * speed), sample_rate)
+    return _repeated(whole, samples, position)
+
+
+def duration_seconds(path: str | Path) -> float:
+    """The length of a recording according to its header."""
+    file = _open(path)
+    if file is None:
+        return header_seconds(path)
+    with file:
+        return file.frames / file.samplerate
+
+
+def _open(path: str | Path) -> soundfile.SoundFile | None:
+    """The opened file, known to hold samples; None if its format is none of soundfile's.
+
+    Raises AudioError for a file that is no recording or not there, OSError for one out of reach.
+    """
+    if not Path(path).is_file():
+        raise AudioError(f"no audio file at {path}: check the data folder, or remove its row")
+    try:
+        file = soundfile.SoundFile(os.fsencode(path))  # a name need not be UTF-8
+    except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:  # TypeError: *.raw
+        if getattr(error, "code", None) == UNKNOWN_FORMAT:
+            return None
+        with open(path, "rb"):  # the operating system says better why it refuses a file
+            pass
+        reason = getattr(error, "error_string", error)
+        raise BadRecordingError(path, "not audio", f"is not readable audio ({reason})") from error
+    try:
+        _check_header(path, file)
+    except BadRecordingError:
+        file.close()
+        raise
+    return file
+
+
+def _check_header(path: str | Path, file: soundfile.SoundFile) -> None:
+    """Raise if an opened file's header speaks against it."""
+    check_rate(path, file.samplerate)
+    if file.frames <= 0:
+        raise BadRecordingError(path, "header only", "holds no samples")
+    if file.frames > UNKNOWN_FRAMES:
+        details = "does not say how long it is (was it written to a pipe?)"
+        raise BadRecordingError(path, "without length", details)
+    # libsndfile silently shortens a wav to what is there; its notes say so. Programs that write to
+    # a pipe cannot know the length and promise the largest possible one: those files are whole.
+    cut = re.search(r"^data : (\d+) \(should be (\d+)\)", file.extra_info, re.MULTILINE)
+    if cut is not None and int(cut[2]) < int(cut[1]) < LARGEST_WAV_BYTES:
+        details = f"promises {cut[1]} bytes of audio but holds {cut[2]}"
+        raise BadRecordingError(path, "truncated", details)
+
+
+def _read(
+    file: soundfile.SoundFile, path: str | Path, start: int, count: int
+) -> NDArray[np.float32]:
+    """The mean of all channels of ``count`` frames from ``start`` on."""
+    try:
+        if file.tell() != start:
+            file.seek(start)
+        channels = file.read(count, dtype="float32", always_2d=True)
+    # ValueError, MemoryError: a damaged header promises fewer than no samples, or billions.
+    except (soundfile.LibsndfileError, RuntimeError, ValueError, MemoryError) as error:
+        details = f"breaks off near second {start / file.samplerate:.2f} ({error})"
+        raise BadRecordingError(path, "damaged", details) from error
+    if len(channels) < count:
+        details = f"promises {file.frames} samples but ends after {start + len(channels)}"
+        raise BadRecordingError(path, "truncated", details)
+    with np.errstate(over="ignore", invalid="ignore"):  # which the check finds
+        waveform = channels[:, 0] if channels.shape[1] == 1 else channels.mean(axis=1)
+    check_samples(path, waveform)
+    return np.ascontiguousarray(waveform)
+
+
+def resampled(
+    blocks: Iterable[NDArray[np.float32]], found_rate: int, wanted_rate: int
+) -> Iterator[NDArray[np.float32]]:
+    """The blocks (samples,) of one waveform at another rate, as if it were converted in one."""
+    ratio = Fraction(found_rate, wanted_rate).limit_denominator(LARGEST_DENOMINATOR)
+    if ratio == 1:
+        yield from blocks
+        return
+    resampler = _resampler(ratio)
+    unit, made_of_unit, context = resampler.unit, resampler.made_of_unit, resampler.context
+    held, done = np.empty(0, np.float32), 0  # samples not done with, and how many are context only
+    remaining = iter(blocks)
+    block = next(remaining, None)
+    while block is not None:
+        following = next(remaining, None)
+        held = np.concatenate([held, block]) if len(held) else block
+        if following is None:
+            yield resampler(held)[done // unit * made_of_unit :]
+        elif (end := (len(held) - context) // unit * unit) > done:
+            made = resampler(held[: end + context])
+            yield made[done // unit * made_of_unit : end // unit * made_of_unit]
+            cut = max(0, end - context)
+            held, done = held[cut:], end - cut
+        block = following
+
+
+def _resample(
+    waveform: NDArray[np.float32], found_rate: int, wanted_rate: int
+) -> NDArray[np.float32]:
+    """A waveform (samples,) at another rate."""
+    return next(resampled([waveform], found_rate, wanted_rate))
+
+
+class _Resampler:
+    """Converts waveforms (samples,): each ``unit`` of samples becomes ``made_of_unit``.
+
+    What comes out depends on no more than ``context`` samples, some units, to either side.
+    """
+
+    def __init__(self, ratio: Fraction) -> None:
+        # Imported here, so that whoever only inspects recordings starts at once.
+        import torch
+        from torchaudio.transforms import Resample
+
+        self.unit, self.made_of_unit = ratio.numerator, ratio.denominator
+        self._from_numpy = torch.from_numpy
+        self._resample = Resample(self.unit, self.made_of_unit, dtype=torch.float32)
+        self.context = -(-self._resample.width // self.unit) * self.unit
+
+    def __call__(self, waveform: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self._resample(self._from_numpy(waveform)).numpy()
+
+
+# A filter takes longer to make than a crop to resample; those of odd rates have megabytes.
+@functools.lru_cache(maxsize=32)
+def _resampler(ratio: Fraction) -> _Resampler:
+    """The converter between rates of this ratio."""
+    return _Resampler(ratio)
+
+
+def _crop(waveform: NDArray[np.float32], samples: int, position: float) -> NDArray[np.float32]:
+    """The crop (samples,) of a waveform that ``read_crop`` describes."""
+    spare = len(waveform) - samples
+    if spare < 0:
+        return _repeated(waveform, samples, position)
+    start = int(position * (spare + 1))
+    return waveform[start : start + samples].copy()
+
+
+def _repeated(waveform: NDArray[np.float32], samples: int, position: float) -> NDArray[np.float32]:
+    """A waveform shorter than ``samples``, repeated from a place in it, to (samples,)."""
+    start = int(position * len(waveform))
+    return np.take(waveform, np.arange(start, start + samples), mode="wrap")
+
+
+Samples = NDArray | Tensor  # (samples,) or (channels, samples)
+MOST_CHANNELS = 256  # more are samples, and the array is turned round
+
+
+def array_seconds(samples: Samples, name: str, source_rate: int) -> float:
+    """The length of a recording in memory."""
+    check_rate(name, source_rate)
+    return samples.shape[-1] / source_rate if samples.ndim else 0.0
+
+
+def array_blocks(
+    samples: Samples, name: str, source_rate: int, sample_rate: int
+) -> Iterator[NDArray[np.float32]]:
+    """A recording in memory as blocks (samples,), its channels averaged, at the rate asked for.
+
+    Floats are in [-1, 1]; integers of 8, 16 or 32 bits are scaled by their full range.
+    """
+    check_rate(name, source_rate)
+    if samples.ndim not in (1, 2) or (samples.ndim == 2 and len(samples) > MOST_CHANNELS):
+        raise AudioError(
+            f"{name} has the shape {tuple(samples.shape)}: expected (samples,) or (channels, "
+            f"samples), at most {MOST_CHANNELS} channels"
+        )
+    channels = samples if samples.ndim == 2 else samples[None]
+    if not channels.shape[0] * channels.shape[1]:
+        raise AudioError(f"{name} holds no samples, its shape is {tuple(samples.shape)}")
+    step = max(1, BLOCK_SAMPLES // len(channels))
+    starts = range(0, channels.shape[1], step)
+    blocks = (_block(channels[:, start : start + step], name) for start in starts)
+    yield from resampled(blocks, source_rate, sample_rate)
+
+
+def _block(channels: Samples, name: str) -> NDArray[np.float32]:
+    """The mean (samples,) of channels (channels, samples), with full scale at one."""
+    if isinstance(channels, Tensor):
+        channels = channels.detach().cpu()
+        channels = (channels.float() if channels.dtype == torch.bfloat16 else channels).numpy()
+    kind, offset = channels.dtype, 0.0
+    if kind.kind in "iu" and kind.itemsize <= 4:
+        full_range = 2.0 ** (8 * kind.itemsize - 1)
+        offset = full_range if kind.kind == "u" else 0.0
+    elif kind.kind == "f":
+        full_range = 1.0
+    else:
+        raise AudioError(
+            f"{name} holds samples of the type {kind}: expected floats in [-1, 1] or integers of "
+            "8, 16 or 32 bits, which use their full range"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):  # which the check finds
+        mean = channels.mean(axis=0, dtype=np.float64 if kind.itemsize > 2 else np.float32)
+        waveform = ((mean - offset) / full_range).astype(np.float32)
+    check_samples(name, waveform)
+    return waveform

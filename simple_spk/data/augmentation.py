@@ -1,0 +1,183 @@
+"""Noise, music, babble, rooms and microphones over training crops, each drawn from its own seed.
+
+Ours rather than SpeechBrain's augment package, for two reasons: its noise loaders keep their place
+in a random order, which no checkpoint holds, so that a resumed run would hear other noises; and
+they read whole files where a crop is needed. Mixing is torchaudio's; convolution is SciPy's, which
+pads to lengths that transform fast (torchaudio's takes lengths as they come, also prime ones).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torchaudio.functional
+from numpy.typing import NDArray
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.signal import fftconvolve
+
+from simple_spk.data.audio import read_crop, read_recording
+from simple_spk.data.manifest import Manifest, read_manifest
+from simple_spk import SAMPLE_RATE
+
+Waveform = NDArray[np.float32]
+
+
+class NoiseKind(NamedTuple):
+    """One kind of sound to mix in: how loud the speech stays above it, how many at a time."""
+
+    signal_to_noise_db: tuple[float, float]
+    voices: tuple[int, int] = (1, 1)
+
+
+# The kinds of MUSAN, with the levels that recipes of the field use since Kaldi's.
+MUSAN = {
+    "noise": NoiseKind((0.0, 15.0)),
+    "music": NoiseKind((5.0, 15.0)),
+    "speech": NoiseKind((13.0, 20.0), (3, 7)),
+}
+
+CHANNEL_DEVIATION_DB = 5.0  # of a microphone's response, between thirds of a decade
+NARROW_BAND_PROBABILITY = 0.2  # of a channel such as a telephone's
+
+
+class Augmentation:
+    """Does one thing to a crop with some ``probability``: a noise of a kind, or a room; and sends
+    it, independently, through a random channel with some ``channel_probability``.
+
+    All kinds, rooms being one, are equally likely.
+
+    Arguments:
+        noises: manifest of noises whose spk_id says of which kind they are (see MUSAN).
+        rooms: manifest of room impulse responses.
+        probability: of doing anything.
+        kinds: levels and numbers of voices by kind; those without recordings are an error.
+        channel_probability: of another microphone and line, as ``through_channel`` makes them.
+    """
+
+    def __init__(
+        self,
+        noises: str | Path | None = None,
+        rooms: str | Path | None = None,
+        probability: float = 0.6,
+        sample_rate: int = SAMPLE_RATE,
+        kinds: Mapping[str, NoiseKind | Sequence] | None = None,
+        channel_probability: float = 0.0,
+    ) -> None:
+        for chance in (probability, channel_probability):
+            if not 0.0 <= chance <= 1.0:
+                raise ValueError(f"the probability of augmentation is in [0, 1], not {chance}")
+        self.probability = probability
+        self.channel_probability = channel_probability
+        self.sample_rate = sample_rate
+        self.noises = None if noises is None else read_manifest(noises, with_ids=False)
+        self.rooms = None if rooms is None else read_manifest(rooms, with_ids=False)
+        if self.noises is None and self.rooms is None:
+            raise ValueError("augmentation needs noises, rooms, or both")
+        self.kinds = {
+            name: NoiseKind(*kind) for name, kind in (MUSAN if kinds is None else kinds).items()
+        }
+        self.rows_of_kind = {} if self.noises is None else _rows_by_kind(self.noises, self.kinds)
+
+    def __call__(self, waveform: Waveform, seed: int) -> Waveform:
+        """The crop (samples,) as it sounds elsewhere, or as it is."""
+        random = np.random.default_rng(seed)
+        if random.random() < self.probability:
+            waveform = self._elsewhere(random, waveform)
+        if random.random() < self.channel_probability:
+            waveform = through_channel(waveform, random, self.sample_rate)
+        return waveform
+
+    def _elsewhere(self, random: np.random.Generator, waveform: Waveform) -> Waveform:
+        """The crop (samples,) in a noise of some kind, or in a room."""
+        choices = [*self.rows_of_kind, *(["room"] if self.rooms is not None else [])]
+        choice = choices[random.integers(len(choices))]
+        if choice == "room":
+            assert self.rooms is not None
+            row = int(random.integers(len(self.rooms)))
+            return in_room(waveform, read_recording(self.rooms.wav(row), self.sample_rate))
+        return with_noise(waveform, *self._draw_noise(random, choice, len(waveform)))
+
+    def _draw_noise(
+        self, random: np.random.Generator, choice: str, samples: int
+    ) -> tuple[Waveform, float]:
+        """Noise (samples,) of a kind, and how many dB the speech is to stay above it."""
+        assert self.noises is not None
+        kind, rows = self.kinds[choice], self.rows_of_kind[choice]
+        noise = np.zeros(samples, dtype=np.float32)
+        for row in rows[
+            random.integers(len(rows), size=random.integers(*kind.voices, endpoint=True))
+        ]:
+            path = self.noises.wav(int(row))
+            noise += read_crop(path, samples, random.random(), self.sample_rate)
+        return noise, float(random.uniform(*kind.signal_to_noise_db))
+
+
+def with_noise(speech: Waveform, noise: Waveform, signal_to_noise_db: float) -> Waveform:
+    """Speech (samples,) with noise (samples,) this many dB below it; silence changes nothing."""
+    if not speech.any() or not noise.any():
+        return speech
+    level = torch.tensor([signal_to_noise_db])
+    mixed = torchaudio.functional.add_noise(
+        torch.from_numpy(speech)[None], torch.from_numpy(noise)[None], level
+    )
+    return mixed[0].numpy()
+
+
+def in_room(speech: Waveform, response: Waveform) -> Waveform:
+    """Speech (samples,) as heard in a room, as loud as before and beginning at the same moment."""
+    direct_path = int(np.abs(response).argmax())
+    wet = fftconvolve(speech, response[direct_path:])[: len(speech)]
+    loudness = float(np.sqrt(np.mean(wet**2, dtype=np.float64)))
+    if loudness == 0.0:
+        return speech
+    return wet * np.float32(float(np.sqrt(np.mean(speech**2, dtype=np.float64))) / loudness)
+
+
+def through_channel(speech: Waveform, random: np.random.Generator, sample_rate: int) -> Waveform:
+    """Speech (samples,) as another microphone and line would bring it: their response over
+    frequency, at times a narrow band, another level."""
+    level = 10 ** (random.uniform(-12.0, 6.0) / 20)
+    band = None
+    if random.random() < NARROW_BAND_PROBABILITY:
+        band = random.uniform(50.0, 350.0), random.uniform(3000.0, 0.45 * sample_rate)
+    return level * random_filter(speech, random, sample_rate, CHANNEL_DEVIATION_DB, band)
+
+
+def random_filter(
+    signal: Waveform,
+    random: np.random.Generator,
+    sample_rate: int,
+    deviation_db: float,
+    band_hertz: tuple[float, float] | None = None,
+) -> Waveform:
+    """A signal (samples,) through a filter whose gain, drawn each third of a decade from 60 Hz to
+    half the sample rate, deviates from 0 dB by so much, and lies on straight lines in between.
+
+    With a band, what lies below and above it falls by 24 dB an octave.
+    """
+    samples = next_fast_len(len(signal), real=True)
+    hertz = np.maximum(np.fft.rfftfreq(samples, 1.0 / sample_rate), 1.0)
+    knots = np.arange(np.log10(60.0), np.log10(sample_rate / 2) + 1 / 3, 1 / 3)
+    decibels = random.normal(0.0, deviation_db, size=len(knots))
+    gains = 10 ** (np.interp(np.log10(hertz), knots, decibels) / 20)
+    if band_hertz is not None:
+        lowest, highest = band_hertz
+        gains /= np.sqrt((1.0 + (hertz / highest) ** 8) * (1.0 + (lowest / hertz) ** 8))
+    spectrum = rfft(signal, n=samples) * gains.astype(np.float32)
+    return irfft(spectrum, n=samples)[: len(signal)].astype(np.float32)
+
+
+def _rows_by_kind(noises: Manifest, kinds: Mapping[str, NoiseKind]) -> dict[str, NDArray[np.int64]]:
+    """The rows of the manifest of each kind."""
+    missing = sorted(set(kinds) - set(noises.speakers))
+    if missing:
+        raise ValueError(
+            f"{noises.path} has no recordings of the kinds {', '.join(missing)} in its column "
+            f"spk_id, which names {', '.join(noises.speakers[:5])}: prepare it again, or name kinds"
+        )
+    return {
+        name: np.flatnonzero(noises.speaker_of_row == noises.speakers.index(name))
+        for name in sorted(kinds)
+    }

@@ -1,0 +1,77 @@
+"""The training data: from a sampled crop to a waveform and its label."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from simple_spk.data.audio import read_crop
+from simple_spk.data.augmentation import Augmentation
+from simple_spk.data.manifest import Manifest, read_manifest
+from simple_spk import SAMPLE_RATE
+from simple_spk.data.samplers import Crop, SpeakerSampler
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+
+class LabelledBatch(NamedTuple):
+    """Inputs (n, ...) and the label (n,) of each."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+def labelled_loader(
+    dataset: Dataset[LabelledBatch], batch_sampler: Iterable[list[Any]], workers: int
+) -> DataLoader[LabelledBatch]:
+    """The batches that a sampler draws, read by ``workers`` processes (0: by this one)."""
+    return DataLoader(
+        dataset,
+        batch_sampler=batch_sampler,
+        num_workers=workers,
+        pin_memory=torch.cuda.is_available(),
+        persistent_workers=workers > 0,
+    )
+
+
+class CropDataset(Dataset[LabelledBatch]):
+    """The crops of a manifest's recordings, read and, if asked, augmented when they are wanted."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        sample_rate: int = SAMPLE_RATE,
+        augmentation: Augmentation | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self.sample_rate = sample_rate
+        self.augmentation = augmentation
+
+    def __getitem__(self, crop: Crop) -> LabelledBatch:
+        path = self.manifest.wav(crop.row)
+        waveform = read_crop(path, crop.samples, crop.position, self.sample_rate, crop.speed)
+        if self.augmentation is not None:
+            waveform = self.augmentation(waveform, crop.seed)
+        return LabelledBatch(torch.from_numpy(waveform), torch.tensor(crop.label))
+
+
+def speaker_crop_loader(
+    manifest: str | Path,
+    sample_rate: int = SAMPLE_RATE,
+    workers: int = 0,
+    augmentation: Augmentation | None = None,
+    **sampling: Any,
+) -> DataLoader[LabelledBatch]:
+    """Batches of crops of a manifest's recordings, read by ``workers`` processes (0: by this one).
+
+    ``sampling`` are the arguments of ``SpeakerSampler``.
+    """
+    utterances = read_manifest(manifest, with_ids=False)
+    sampler = SpeakerSampler(utterances.speaker_of_row, sample_rate=sample_rate, **sampling)
+    dataset = CropDataset(utterances, sample_rate, augmentation)
+    return labelled_loader(dataset, sampler, workers)

@@ -1,0 +1,163 @@
+"""The table of utterances: which file, how long, which speaker."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simple_spk.data.labelled_table import read_table, write_table
+from simple_spk.schedules import Stages
+from simple_spk.data.text_columns import TextColumn
+import codecs
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simple_spk.data.field_table import cut_fields, read_text, shown
+
+
+COLUMNS = ("ID", "wav", "duration", "spk_id")
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """A manifest as columns, without a Python object per row, so that data workers share it.
+
+    ``speakers`` are the distinct spk_id in alphabetical order; ``speaker_of_row`` indexes them and
+    is the training label. Paths in the file may be relative to the folder of the manifest.
+    """
+
+    path: Path
+    wavs: TextColumn
+    durations_seconds: NDArray[np.float32]
+    speaker_of_row: NDArray[np.int32]
+    speakers: tuple[str, ...]
+    ids: TextColumn | None  # None if they were not asked for
+
+    def __len__(self) -> int:
+        return len(self.wavs)
+
+    def wav(self, row: int) -> Path:
+        """Where the recording of a row lies."""
+        return self.path.parent / self.wavs[row]
+
+    @functools.cached_property
+    def row_of_id(self) -> dict[str, int]:
+        """From an utterance's ID to its row."""
+        assert self.ids is not None, "the manifest was read without its IDs"
+        return {name: row for row, name in enumerate(self.ids)}
+
+
+def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
+    """The utterances of a CSV file with the columns ID, wav, duration (seconds) and spk_id.
+
+    Training needs no IDs: leaving them out saves nearly half of the memory.
+    """
+    table = read_table(path, COLUMNS, with_ids, numbers=("duration", _durations))
+    assert table.numbers is not None
+    return Manifest(
+        path=table.path,
+        wavs=table.files,
+        durations_seconds=table.numbers,
+        speaker_of_row=table.class_of_row,
+        speakers=table.classes,
+        ids=table.ids,
+    )
+
+
+def count_speakers(
+    path: str | Path, speeds: Sequence[float] | Mapping[int, Sequence[float]] = (1.0,)
+) -> int:
+    """How many speakers a manifest has; a YAML file can ask for it with !apply.
+
+    With ``speeds`` as the sampler takes them, each speaker counts once at each of them.
+    """
+    most = max(map(len, Stages("speeds", speeds, tuple).values))
+    return len(read_manifest(path, with_ids=False).speakers) * most
+
+
+def write_manifest(
+    path: str | Path,
+    ids: Sequence[str],
+    wavs: Sequence[str],
+    durations_seconds: Sequence[float],
+    speakers: Sequence[str],
+) -> None:
+    """Write the utterances, one per row, as ``read_manifest`` reads them; whole or not at all.
+
+    Paths in ``wavs`` are absolute, or relative to the folder of the manifest.
+    """
+    texts = [f"{duration:.3f}" for duration in durations_seconds]
+    write_table(path, COLUMNS, ids, wavs, texts, speakers)
+
+
+def _durations(path: Path, line: int, texts: NDArray[np.bytes_]) -> NDArray[np.float64]:
+    """Durations (n,) as numbers, each of them positive; ``line`` is that of the first."""
+    try:
+        durations = texts.astype(np.float64)
+    except ValueError:
+        durations = np.array([_number(text) for text in texts])
+    wrong = np.flatnonzero(~(np.isfinite(durations) & (durations > 0.0)))
+    if len(wrong):
+        raise ValueError(
+            f"{path}, line {line + wrong[0]}: the duration is {texts[wrong[0]].decode()!r}, which "
+            f"no usable recording has (with {len(wrong) - 1} more such lines nearby): remove them "
+            f"or prepare the data again"
+        )
+    return durations
+
+
+def _number(text: bytes) -> float:
+    """The number that a text spells; nan if none."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def read_speakers(path: str | Path, recordings: Sequence[str]) -> NDArray[np.int64]:
+    """A speaker's number (n,) for each of n recordings; the file may name others too.
+
+    The file is a manifest (.csv), or lines of ``recording speaker``.
+    """
+    path = Path(path)
+    speaker_of_id = _from_manifest(path) if path.suffix == ".csv" else _from_lines(path)
+    missing = [name for name in recordings if name not in speaker_of_id]
+    if missing:
+        raise ValueError(
+            f"{path} does not name the speaker of {len(missing)} of {len(recordings)} recordings "
+            f"(first: {', '.join(missing[:3])}): add them"
+        )
+    return np.array([speaker_of_id[name] for name in recordings], dtype=np.int64)
+
+
+def _from_manifest(path: Path) -> dict[str, int]:
+    """The speaker's number of each ID of a manifest."""
+    manifest = read_manifest(path)
+    speakers = manifest.speaker_of_row.tolist()
+    return {name: speakers[row] for name, row in manifest.row_of_id.items()}
+
+
+def _from_lines(path: Path) -> dict[str, int]:
+    """The speaker's number of each recording of an utt2spk file."""
+    content = read_text(path, "speakers").removeprefix(codecs.BOM_UTF8).rstrip()
+    table = cut_fields(content, 2) if content else None
+    if table is None:
+        lines = enumerate(content.split(b"\n"), start=1)
+        number, line = next((number, line) for number, line in lines if len(line.split()) != 2)
+        raise ValueError(
+            f"{path}, line {number}: found {shown(line)}; expected 'recording speaker'"
+        )
+    recordings, rows = table.index(0)
+    if len(recordings) < len(rows):
+        twice = int(np.flatnonzero(np.diff(np.maximum.accumulate(rows[:, 0])) == 0)[0]) + 1
+        raise ValueError(
+            f"{path}, line {twice + 1}: found {recordings[rows[twice, 0]]} again; expected each "
+            "recording once: remove the repetition"
+        )
+    return dict(zip(recordings, table.index(1)[1][:, 0].tolist(), strict=True))

@@ -1,0 +1,107 @@
+"""Which recordings are meant: audio files, folders of them, lists and manifests, with their ids."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from simple_spk.data.audio import AUDIO_SUFFIXES
+from simple_spk.data.manifest import read_manifest
+
+LIST_SUFFIXES = (".txt", ".lst", ".list", ".scp")
+
+
+class NamedRecordings(NamedTuple):
+    """Recordings and what they are called; ids are distinct."""
+
+    ids: list[str]
+    paths: list[Path]
+
+
+def find_recordings(sources: Sequence[Path]) -> NamedRecordings:
+    """The recordings that files, folders and lists name, in that order.
+
+    An id is a file's name, its path below a folder, the ID of a manifest (.csv), or what a list
+    calls it. Lists (.txt, .lst, .list, .scp) have lines of a path, or of an id and a path;
+    relative paths are looked for beside the list, then in the current folder.
+    """
+    ids: list[str] = []
+    paths: list[Path] = []
+    for source in sources:
+        if source.is_dir():
+            found = NamedRecordings([], _audio_below(source))
+            found.ids.extend(path.relative_to(source).as_posix() for path in found.paths)
+        elif source.suffix.lower() == ".csv":
+            found = _of_manifest(source)
+        elif source.suffix.lower() in LIST_SUFFIXES:
+            found = _of_list(source)
+        else:
+            found = NamedRecordings([source.name], [source])
+        ids += found.ids
+        paths += found.paths
+    name, count = Counter(ids).most_common(1)[0]
+    if count > 1:
+        raise ValueError(
+            f"{count} recordings would get one id, {name}: embed their folders one at a time, or "
+            "give a list with ids"
+        )
+    return NamedRecordings(ids, paths)
+
+
+def _of_manifest(path: Path) -> NamedRecordings:
+    """The recordings of a manifest, by its IDs."""
+    manifest = read_manifest(path)
+    paths = [manifest.wav(row) for row in range(len(manifest))]
+    return NamedRecordings(list(manifest.row_of_id), paths)
+
+
+def _of_list(path: Path) -> NamedRecordings:
+    """The recordings of a text file with a path, or an id and a path, in each line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text of UTF-8 ({error}): is it a list?") from error
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise ValueError(f"{path} lists no recordings")
+    piped = next((line for line in lines if line.endswith("|")), None)
+    if piped is not None:
+        raise ValueError(f"{path}: {piped[:200]!r} is a command; commands are never run")
+    # Paths may have spaces, so that the first line must tell which kind of list it is.
+    head = lines[0].split(maxsplit=1)
+    has_ids = len(head) == 2 and (
+        path.suffix.lower() == ".scp"
+        or (not _beside(path, lines[0]).is_file() and _beside(path, head[1]).is_file())
+    )
+    if not has_ids:
+        return NamedRecordings(lines, [_beside(path, line) for line in lines])
+    fields = [line.split(maxsplit=1) for line in lines]
+    lone = next((field[0] for field in fields if len(field) < 2), None)
+    if lone is not None:
+        raise ValueError(f"{path}: found {lone!r}; expected an id and a path in each line")
+    return NamedRecordings([name for name, _ in fields], [_beside(path, p) for _, p in fields])
+
+
+def _beside(list_path: Path, name: str) -> Path:
+    """Where a list's recording lies: beside the list, or else where the name itself says."""
+    beside = list_path.parent / name
+    return beside if beside.exists() else Path(name)
+
+
+def _audio_below(folder: Path) -> list[Path]:
+    """All audio files in a folder and those within, links followed."""
+
+    def fail(error: OSError) -> None:
+        raise error  # which os.walk would pass over
+
+    found: list[Path] = []
+    seen: dict[str, str] = {}  # where a folder really is -> where it was found first
+    for place, _, names in os.walk(folder, onerror=fail, followlinks=True):
+        twin = seen.setdefault(os.path.realpath(place), place)
+        if twin != place:  # perhaps in a circle
+            raise ValueError(f"{place} is the same folder as {twin}: remove one of the links")
+        found += [Path(place, name) for name in names if name.lower().endswith(AUDIO_SUFFIXES)]
+    if not found:
+        raise ValueError(f"{folder}: no audio files below this folder")
+    return sorted(found)

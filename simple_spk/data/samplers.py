@@ -1,0 +1,275 @@
+"""Which crops make a batch: P speakers times K recordings, all of one length."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simple_spk import SAMPLE_RATE
+from simple_spk.schedules import Stages
+import logging
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Sampler
+
+from simple_spk.distributed import rank, world_size
+
+
+logger = logging.getLogger(__name__)
+# With more classes than this for each one of a batch, a batch is drawn without looking at all.
+FEW_CLASSES = 16
+# But not if those that fill a batch can have more than this share of all weights: drawing would
+# bring the same few again and again.
+LARGEST_SHARE = 0.5
+
+Example = TypeVar("Example")
+
+
+class Words(NamedTuple):
+    """What classes and their rows are called where a user reads of them."""
+
+    classes: str
+    rows: str
+    rows_per_class: str
+
+
+class ClassSampler(Sampler[list[Example]]):
+    """Batches of P classes x K rows; who builds on it defines ``batch`` with what is drawn here.
+
+    Classes are drawn without replacement with weight count ** ``count_exponent``; rows of one class
+    are distinct if there are enough. With several processes each takes an equal share of the
+    classes of the same batch: what a batch teaches does not depend on their number.
+
+    Arguments:
+        class_of_row: the class (0, 1, ...) of each row.
+        batches_per_epoch: how many batches an epoch has (None: as many as cover the rows once).
+        minimum_rows: classes with fewer rows are left out.
+    """
+
+    words: ClassVar[Words]
+
+    def __init__(
+        self,
+        class_of_row: NDArray[np.int32],
+        classes_per_batch: int,
+        rows_per_class: int,
+        batches_per_epoch: int | None,
+        count_exponent: float,
+        minimum_rows: int,
+        seed: int,
+    ) -> None:
+        words, wanted = self.words, f"{self.words.classes}_per_batch"
+        for name, number in (
+            (wanted, classes_per_batch),
+            (words.rows_per_class, rows_per_class),
+            ("batches_per_epoch", 1 if batches_per_epoch is None else batches_per_epoch),
+        ):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, not {number}")
+        self.rows = _grouped(class_of_row)
+        counts = np.bincount(class_of_row)
+        first_rows = np.cumsum(counts) - counts
+        kept = np.flatnonzero(counts >= max(1, minimum_rows))
+        if classes_per_batch > len(kept):
+            raise ValueError(
+                f"{wanted} is {classes_per_batch}, but only {len(kept)} {words.classes} have "
+                f"at least {minimum_rows} {words.rows}: lower it or add data"
+            )
+        if classes_per_batch % world_size():
+            raise ValueError(
+                f"{wanted} {classes_per_batch} must be a multiple of the number of "
+                f"processes, {world_size()}"
+            )
+        if len(kept) < np.count_nonzero(counts):
+            logger.warning(
+                "%d of %d %s have fewer than %d %s and are left out",
+                *(np.count_nonzero(counts) - len(kept), np.count_nonzero(counts)),
+                *(words.classes, minimum_rows, words.rows),
+            )
+        self.classes, self.number_of_classes = kept, len(counts)
+        self.counts, self.first_rows = counts[kept], first_rows[kept]
+        self.weights = self.counts.astype(np.float64) ** count_exponent
+        self.weights_up_to = np.cumsum(self.weights)
+        heaviest = np.sort(self.weights)[-classes_per_batch:].sum()
+        self.is_uneven = bool(heaviest > LARGEST_SHARE * self.weights_up_to[-1])
+        self.classes_per_batch = classes_per_batch
+        self.rows_per_class = rows_per_class
+        batch_size = classes_per_batch * rows_per_class
+        self.batches_per_epoch = batches_per_epoch or max(1, int(self.counts.sum()) // batch_size)
+        self.seed = seed
+        self.epoch = 0
+        self.first_batch = 0
+
+    def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
+        """Make the next iteration that of ``epoch``, beginning with its batch ``first_batch``."""
+        self.epoch, self.first_batch = epoch, first_batch
+
+    def __len__(self) -> int:
+        return self.batches_per_epoch
+
+    def __iter__(self) -> Iterator[list[Example]]:
+        for number in range(self.first_batch, self.batches_per_epoch):
+            yield self.batch(number)
+
+    def batch(self, number: int) -> list[Example]:
+        """This process's share of batch ``number`` of the epoch, class by class."""
+        raise AssertionError(f"{type(self).__name__} must define batch")
+
+    def random_of_batch(self, number: int) -> np.random.Generator:
+        """Where all randomness of a batch comes from."""
+        return np.random.default_rng((self.seed, self.epoch, number))
+
+    @property
+    def share(self) -> slice:
+        """The classes, among those of a batch, that are this process's."""
+        return slice(rank(), None, world_size())
+
+    def draw_classes(self, random: np.random.Generator, copies: int = 1) -> NDArray[np.int64]:
+        """Distinct places (P,) in ``self.classes``, drawn one after the other by weight.
+
+        With several copies of each class, equally likely, the answer is copy * classes + place.
+
+        With few classes, or a few that outweigh all others: the first of exponential alarm clocks,
+        one each, with the weights as rates to ring. Else: those who come up first when drawing with
+        replacement, at a cost that does not grow with their number. Both have just that
+        distribution.
+        """
+        wanted, all_copies = self.classes_per_batch, copies * len(self.weights)
+        if self.is_uneven or all_copies <= FEW_CLASSES * wanted:
+            alarms = random.exponential(size=all_copies) / np.tile(self.weights, copies)
+            if wanted == all_copies:
+                return np.argsort(alarms)
+            return np.argpartition(alarms, wanted)[:wanted]
+        drawn = np.empty(0, dtype=np.int64)
+        while True:
+            points = random.random(2 * wanted) * self.weights_up_to[-1]
+            places = np.searchsorted(self.weights_up_to, points, side="right")
+            copy_of = random.integers(copies, size=len(points))
+            drawn = np.append(drawn, copy_of * len(self.weights) + places)
+            distinct, first_places = np.unique(drawn, return_index=True)
+            if len(distinct) >= wanted:
+                return drawn[np.sort(first_places)[:wanted]]
+
+    def draw_rows(
+        self, random: np.random.Generator, places: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Rows (P, K), K of each class: every subset equally likely (Floyd's method)."""
+        counts, wanted = self.counts[places], self.rows_per_class
+        chosen = np.full((len(places), wanted), -1)
+        for number in range(wanted):
+            last = counts - wanted + number  # Floyd's bound; negative if rows do not suffice
+            draw = random.integers(0, np.where(last < 0, counts - 1, last), endpoint=True)
+            taken = (chosen == draw[:, None]).any(axis=1) & (last >= 0)
+            chosen[:, number] = np.where(taken, last, draw)
+        return self.rows[self.first_rows[places][:, None] + chosen]
+
+
+def draw_seeds(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """A seed for all that is done to an example after it was read."""
+    return random.integers(2**62, size=shape)
+
+
+def _grouped(class_of_row: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The numbers of all rows, those of a class together; 32 bits are enough for them."""
+    if (class_of_row[1:] >= class_of_row[:-1]).all():  # as prepared tables mostly are
+        return np.arange(len(class_of_row), dtype=np.int32)
+    return np.argsort(class_of_row, kind="stable").astype(np.int32)
+
+
+class Crop(NamedTuple):
+    """One training example to be read, and all that is random about it."""
+
+    row: int  # of the manifest
+    label: int  # the speaker; the same voice at another speed is another speaker
+    position: float  # where in the recording, 0 to 1
+    samples: int
+    speed: float = 1.0
+    seed: int = 0  # of what is done to the crop after reading
+
+
+class SpeakerSampler(ClassSampler[Crop]):
+    """Batches of ``speakers_per_batch`` x ``recordings_per_speaker`` crops of one common length.
+
+    Speakers and their recordings are drawn as ``ClassSampler`` says.
+
+    Arguments:
+        speaker_of_row: the speaker (0, 1, ...) of each manifest row.
+        crop_seconds: shortest and longest crop; one length is drawn for each batch. A mapping
+            {epoch: [shortest, longest]} changes them at the start of these epochs (1, 2, ...).
+        speeds: each speaker counts as one more speaker at each of these speeds, which must begin
+            with 1.0. A mapping {epoch: speeds} changes them, too.
+        batches_per_epoch: how many batches an epoch has (None: as many as cover the rows once).
+        minimum_recordings: speakers with fewer recordings are left out.
+    """
+
+    words = Words("speakers", "recordings", "recordings_per_speaker")
+
+    def __init__(
+        self,
+        speaker_of_row: NDArray[np.int32],
+        speakers_per_batch: int,
+        recordings_per_speaker: int,
+        crop_seconds: Sequence[float] | Mapping[int, Sequence[float]] = (3.0, 8.0),
+        sample_rate: int = SAMPLE_RATE,
+        batches_per_epoch: int | None = None,
+        count_exponent: float = 0.5,
+        minimum_recordings: int = 2,
+        seed: int = 0,
+        speeds: Sequence[float] | Mapping[int, Sequence[float]] = (1.0,),
+    ) -> None:
+        self.crop_samples = Stages(
+            "crop_seconds", crop_seconds, lambda limits: _sample_limits(limits, sample_rate)
+        )
+        self.speeds = Stages("speeds", speeds, _checked_speeds)
+        super().__init__(
+            speaker_of_row,
+            speakers_per_batch,
+            recordings_per_speaker,
+            batches_per_epoch,
+            count_exponent,
+            minimum_recordings,
+            seed,
+        )
+
+    def batch(self, number: int) -> list[Crop]:
+        """This process's share of batch ``number`` of the epoch, speaker by speaker."""
+        random = self.random_of_batch(number)
+        shortest, longest = self.crop_samples(self.epoch)
+        samples = int(random.integers(shortest, longest, endpoint=True))
+        speeds = np.array(self.speeds(self.epoch))
+        speed_of, speakers = np.divmod(self.draw_classes(random, len(speeds)), len(self.weights))
+        labels = self.classes[speakers] + speed_of * self.number_of_classes
+        rows = self.draw_rows(random, speakers)
+        positions = random.random(rows.shape)
+        seeds = draw_seeds(random, rows.shape)
+        share = self.share
+        crops = zip(
+            rows[share].ravel().tolist(),
+            labels[share].repeat(self.rows_per_class).tolist(),
+            positions[share].ravel().tolist(),
+            [samples] * rows[share].size,
+            speeds[speed_of][share].repeat(self.rows_per_class).tolist(),
+            seeds[share].ravel().tolist(),
+            strict=True,
+        )
+        return [Crop(*crop) for crop in crops]
+
+
+def _sample_limits(seconds: Sequence[float], sample_rate: int) -> tuple[int, int]:
+    """The shortest and the longest crop in samples."""
+    if len(seconds) != 2 or not 0.0 < seconds[0] <= seconds[1]:
+        raise ValueError(f"crop_seconds must be two rising positive numbers, not {seconds}")
+    return round(seconds[0] * sample_rate), round(seconds[1] * sample_rate)
+
+
+def _checked_speeds(speeds: Sequence[float]) -> tuple[float, ...]:
+    """Speeds that can be told apart, the first of which leaves a voice as it is."""
+    if not speeds or speeds[0] != 1.0 or len(set(speeds)) < len(speeds):
+        raise ValueError(f"speeds must begin with 1.0 and differ, as in [1.0, 0.9, 1.1]: {speeds}")
+    if not all(0.5 <= speed <= 2.0 for speed in speeds):
+        raise ValueError(f"speeds must lie between 0.5 and 2: {speeds}")
+    return tuple(map(float, speeds))

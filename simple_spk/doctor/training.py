@@ -1,0 +1,172 @@
+"""Will training fit into the memory, how long will it take, and is the data loader fast enough?"""
+
+import os
+import shutil
+from pathlib import Path
+
+import torch
+
+from simple_spk.distributed import usable_cores
+from simple_spk.doctor.finding import Finding, Verdict
+from simple_spk.doctor.installation import SHARED_MEMORY
+from simple_spk.doctor.training_needs import (
+    BATCHES_AHEAD_PER_WORKER,
+    TrainingNeeds,
+    loader_crops_per_second,
+    measure_needs,
+    workers_needed,
+)
+from simple_spk.doctor.training_setting import TrainingSetting
+
+USABLE_SHARE_OF_MEMORY = 0.9
+
+
+def check_training(
+    setting: TrainingSetting, device: str = "cpu", manifest: Path | None = None
+) -> list[Finding]:
+    """What a setting needs of a device and, with a manifest, of the data loader."""
+    topic = f"training with batch {setting.batch} on {device} (estimates from a few small steps)"
+    try:
+        needs = measure_needs(setting, device)
+    except torch.OutOfMemoryError as error:
+        text = f"even the few crops of a trial do not fit: {error}"
+        cure = "free the GPU (nvidia-smi), or take a smaller --queue or --width"
+        return [Finding(topic, "memory", Verdict.PROBLEM, text, cure)]
+    consumed = setting.batch / needs.step_seconds
+    return [
+        memory_finding(topic, setting, needs, memory_of(device)),
+        _time_finding(topic, setting, needs),
+        shared_memory_finding(topic, setting, needs),
+        _loader_finding(topic, setting, consumed, manifest),
+    ]
+
+
+def memory_finding(
+    topic: str, setting: TrainingSetting, needs: TrainingNeeds, available_bytes: float
+) -> Finding:
+    """Whether a batch fits; if not, which accumulation of smaller ones does."""
+    needed = needs.memory_bytes(setting.batch)
+    text = (
+        f"{_amount(needed)} of {_amount(available_bytes)}: {needs.parameters / 1e6:.2f} M "
+        f"parameters with gradient, momentum and moving average {_amount(needs.model_bytes)}, "
+        f"queue {_amount(needs.queue_bytes)}, activations "
+        f"{_amount(needs.activation_bytes_per_crop)} per crop of "
+        f"{setting.longest_crop_seconds:g} s in fp32 (bf16 takes about half)"
+    )
+    room = USABLE_SHARE_OF_MEMORY * available_bytes
+    fitting = [
+        speakers
+        for speakers in range(1, setting.speakers_per_batch + 1)
+        if setting.speakers_per_batch % speakers == 0
+        and needs.memory_bytes(speakers * setting.recordings_per_speaker) <= room
+    ]
+    cure = "even one speaker at a time does not fit: take a smaller width, or shorter crops"
+    if fitting:
+        factor = setting.speakers_per_batch // fitting[-1]
+        cure = (
+            f"accumulate: --speakers_per_batch={fitting[-1]} --grad_accumulation_factor={factor} "
+            f"--batches_per_epoch={setting.batches_per_epoch * factor}; or train with "
+            f"--precision=bf16, or on several GPUs"
+        )
+    figures = {
+        "parameters": needs.parameters,
+        "needed_bytes": needed,
+        "available_bytes": available_bytes,
+        "model_bytes": needs.model_bytes,
+        "queue_bytes": needs.queue_bytes,
+        "activation_bytes_per_crop": needs.activation_bytes_per_crop,
+    }
+    verdict = Verdict.OK if needed <= room else Verdict.PROBLEM
+    return Finding(topic, "memory", verdict, text, cure, figures=figures)
+
+
+def memory_of(device: str) -> float:
+    """Bytes of memory of a GPU, or of this computer."""
+    if torch.device(device).type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _time_finding(topic: str, setting: TrainingSetting, needs: TrainingNeeds) -> Finding:
+    """How long a step, an epoch and the whole will take."""
+    epoch_hours = needs.step_seconds * setting.batches_per_epoch / 3600
+    total_hours = epoch_hours * setting.number_of_epochs
+    figures = {
+        "step_seconds": needs.step_seconds,
+        "crops_per_second": setting.batch / needs.step_seconds,
+        "epoch_hours": epoch_hours,
+        "total_hours": total_hours,
+    }
+    text = (
+        f"{_in_words(needs.step_seconds)} per step ({figures['crops_per_second']:.3g} crops/s), "
+        f"{_in_words(3600 * epoch_hours)} per epoch of {setting.batches_per_epoch} steps, "
+        f"{_in_words(3600 * total_hours)} in all"
+    )
+    return Finding(topic, "time", Verdict.OK, text, figures=figures)
+
+
+def _amount(number_of_bytes: float) -> str:
+    """Bytes as MB or GB.
+
+    >>> _amount(2.5e6), _amount(2.5e9)
+    ('2.5 MB', '2.5 GB')
+    """
+    is_large = number_of_bytes >= 1e9
+    return f"{number_of_bytes / (1e9 if is_large else 1e6):,.1f} {'GB' if is_large else 'MB'}"
+
+
+def _in_words(seconds: float) -> str:
+    """A span of time in the unit that suits it.
+
+    >>> _in_words(0.25), _in_words(7200.0), _in_words(864000.0)
+    ('0.25 s', '2 h', '10 days')
+    """
+    for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            number = seconds / length
+            return f"{number:.3g} {unit}" if number < 1000.0 else f"{number:,.0f} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def shared_memory_finding(topic: str, setting: TrainingSetting, needs: TrainingNeeds) -> Finding:
+    """Whether the batches that workers read ahead fit into the shared memory."""
+    if not SHARED_MEMORY.is_dir() or setting.workers == 0:
+        return Finding(topic, "shared memory", Verdict.NOT_CHECKED, "none is needed here")
+    needed = needs.batch_bytes * BATCHES_AHEAD_PER_WORKER * setting.workers
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    return Finding(
+        topic,
+        "shared memory",
+        Verdict.OK if needed <= free else Verdict.PROBLEM,
+        f"{setting.workers} workers hold up to {_amount(needed)}, {_amount(free)} are free",
+        f"fewer --workers, or a larger {SHARED_MEMORY} (docker run --shm-size=...)",
+        figures={"needed_bytes": needed, "free_bytes": free},
+    )
+
+
+def _loader_finding(
+    topic: str, setting: TrainingSetting, consumed: float, manifest: Path | None
+) -> Finding:
+    """Whether reading crops keeps up with the steps, measured on the recordings of a manifest."""
+    if manifest is None:
+        return Finding(topic, "loader", Verdict.NOT_CHECKED, "give --manifest to measure it")
+    workers = min(setting.workers, usable_cores())  # more than cores read no faster
+    delivered = loader_crops_per_second(manifest, setting, workers)
+    return loader_finding(topic, consumed, delivered, workers)
+
+
+def loader_finding(topic: str, consumed: float, delivered: float, workers: int) -> Finding:
+    """Whether ``workers`` that deliver so many crops per second keep up, and how many would."""
+    wanted = workers_needed(consumed, delivered, workers)
+    keeps_up = delivered >= consumed
+    text = (
+        f"the model takes {consumed:.3g} crops/s, {workers} workers deliver {delivered:.3g} "
+        f"(without augmentation): the loader is {'not ' if keeps_up else ''}the bottleneck "
+        f"(use {wanted} workers)"
+    )
+    cure = f"--workers={wanted}"
+    if wanted > usable_cores():
+        cure += f", but only {usable_cores()} cores can be used: wav reads faster than flac"
+    figures = {"consumed": consumed, "delivered": delivered, "workers": wanted}
+    verdict = Verdict.OK if keeps_up else Verdict.PROBLEM
+    return Finding(topic, "loader", verdict, text, cure, figures=figures)

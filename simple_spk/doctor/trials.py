@@ -1,0 +1,55 @@
+"""Which trials of a list cannot be scored with the recordings at hand?"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from simple_spk.data.trials import Trials
+from simple_spk.data.voxceleb_lists import list_name, wrong_list_hint
+from simple_spk.doctor.finding import Finding, Verdict
+
+
+def check_trials(trials: Trials, is_at_hand: Callable[[str], bool] | None) -> list[Finding]:
+    """Which list it is, the recordings it lacks, and the trials that fail for want of them.
+
+    ``is_at_hand`` tells whether a recording can be used (None: there is nothing to tell by).
+    """
+    topic = f"trial list {trials.path}"
+    hint = wrong_list_hint(trials)
+    text = f"{list_name(trials)}: {len(trials):,} trials of {len(trials.ids):,} recordings"
+    findings = [Finding(topic, "list", Verdict.NOTE if hint else Verdict.OK, text, hint or "")]
+    if is_at_hand is None:
+        where = "give --voxceleb1, --manifest or --audio-folder to learn which can be scored"
+        return [*findings, Finding(topic, "trials", Verdict.NOT_CHECKED, where)]
+    present = np.array([is_at_hand(name) for name in trials.ids], dtype=bool)
+    lacking = [trials.ids[index] for index in np.flatnonzero(~present).tolist()]
+    lost = np.flatnonzero(~(present[trials.enrol] & present[trials.test]))
+    lines = [
+        f"line {trial + 1}: {trials.ids[trials.enrol[trial]]} {trials.ids[trials.test[trial]]}"
+        for trial in lost.tolist()
+    ]
+    verdict = Verdict.PROBLEM if lacking else Verdict.OK
+    cure = "fetch or convert these recordings again (simple-spk prepare)"
+    return [
+        *findings,
+        Finding(
+            topic,
+            "recordings",
+            verdict,
+            f"{len(lacking):,} of {len(trials.ids):,} are missing or unreadable"
+            if lacking
+            else f"all {len(trials.ids):,} are at hand",
+            cure,
+            tuple(lacking),
+            {"missing": len(lacking)},
+        ),
+        Finding(
+            topic,
+            "trials",
+            verdict,
+            f"{len(lost):,} of {len(trials):,} cannot be scored" if lines else "all can be scored",
+            "",
+            tuple(lines),
+            {"lost": len(lost)},
+        ),
+    ]

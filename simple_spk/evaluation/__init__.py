@@ -1,0 +1,1 @@
+"""Error rates, metrics, intervals, calibration and scoring."""

@@ -1,0 +1,365 @@
+"""Calibration: scores as natural-log likelihood ratios, learnt by logistic regression.
+
+    llr = offset + weight * score + the sum of weight * quality measure
+
+trained on one list and applied to others. Decisions are then a matter of arithmetic (accept from
+``metrics.bayes_threshold`` upwards), and ``act_dcf`` and ``cllr`` say how good they are.
+
+Both classes together weigh as the target prior says, whatever their numbers of trials. That prior
+says where the ratios shall be best: at the decisions of an application where so many trials are of
+targets. The default 0.01 is that of the usual minDCF; 0.5 minimises Cllr.
+
+Where scores tell the classes apart without an error, any certainty would fit them. There it counts
+as if one non-target had scored as targets do, and one target as non-targets: ratios reach about as
+far as the number of trials bears out (as with Platt's smoothed labels, but whatever the prior).
+
+Who would rather bound false accepts asks for the threshold of a rate: measured on the list as far
+as its non-targets reach, and beyond them extrapolated from how calibrated ratios behave.
+"""
+
+import itertools
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simple_spk.io.atomic_file import write_text
+
+VERSION = 2
+# False-accept rates whose thresholds are learnt, as far as ten false accepts or more are expected.
+RATES = (0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
+FEWEST_FALSE_ACCEPTS = 10
+RIDGE = 1e-9  # on weights of standardised features: bounds that of a feature that adds nothing
+DURATION = "log_duration"  # what the quality measures of durations are called after
+
+Quality = Mapping[str, NDArray[np.floating]]  # measures (n,) of the n trials, by name
+
+
+class RateThreshold(NamedTuple):
+    """The ratio to accept from at a false-accept rate; extrapolated if no list was long enough."""
+
+    log_likelihood_ratio: float
+    extrapolated: bool
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Weights of a score and of quality measures, and what they were trained on.
+
+    false_accept_thresholds: pairs of a false-accept rate and the ratio to accept from, measured on
+        the non-targets of that list, rates falling.
+    quality_ranges: the least and the greatest value that each measure had on that list. A measure
+        beyond counts as if it were there: what lies outside, nothing was learnt about.
+    """
+
+    score_weight: float
+    offset: float
+    quality_weights: dict[str, float]
+    target_prior: float
+    trained_on: str
+    trials: int
+    targets: int
+    false_accept_thresholds: tuple[tuple[float, float], ...] = ()
+    quality_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def needs_durations(self) -> bool:
+        """Whether one of the quality measures is of durations."""
+        return any(name.endswith(DURATION) for name in self.quality_weights)
+
+    def apply(self, scores: ArrayLike, quality: Quality | None = None) -> NDArray[np.float64]:
+        """Natural-log likelihood ratios (n,) of scores (n,) and the quality measures they need."""
+        given = quality or {}
+        absent = sorted(set(self.quality_weights) - set(given))
+        if absent:
+            raise ValueError(
+                f"this calibration needs the quality measures {', '.join(absent)}: give what they "
+                "are made of, or train one without them"
+            )
+        ratios = self.offset + self.score_weight * np.asarray(scores, dtype=np.float64)
+        for name, weight in self.quality_weights.items():
+            low, high = self.quality_ranges.get(name, (-np.inf, np.inf))
+            ratios += weight * _measure(name, given[name], len(ratios)).clip(low, high)
+        if not np.isfinite(ratios).all():
+            raise ValueError("this calibration gives ratios that are not finite: train it again")
+        return ratios
+
+    def threshold_at(self, false_accept_rate: float, voices: int = 1) -> RateThreshold:
+        """The ratio from which acceptance is wrong for at most that share of non-targets.
+
+        Those who are compared with several voices have as many chances: the rate is divided.
+        Between measured rates it is interpolated over their logarithms. Below the last one, the
+        share of non-targets whose calibrated ratio is t or more is at most exp(-t), and it falls
+        at least as fast from the last measured point on: the stricter of the two.
+        """
+        if not 0.0 < false_accept_rate < 1.0:
+            raise ValueError(
+                f"a false-accept rate lies strictly between 0 and 1, not {false_accept_rate}"
+            )
+        false_accept_rate /= voices
+        wanted = -math.log(false_accept_rate)
+        if not self.false_accept_thresholds:
+            return RateThreshold(wanted, True)
+        last_rate, last_ratio = self.false_accept_thresholds[-1]
+        if false_accept_rate < last_rate:
+            return RateThreshold(max(wanted, last_ratio + wanted + math.log(last_rate)), True)
+        rates, ratios = np.array(self.false_accept_thresholds).T
+        return RateThreshold(float(np.interp(wanted, -np.log(rates), ratios)), False)
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as plain data, for JSON and YAML."""
+        return {
+            "calibration_version": VERSION,
+            **asdict(self),
+            "false_accept_thresholds": [list(pair) for pair in self.false_accept_thresholds],
+            "quality_ranges": {name: list(ends) for name, ends in self.quality_ranges.items()},
+        }
+
+    @classmethod
+    def from_plain(cls, content: object) -> "Calibration":
+        """The calibration that plain data of ``plain`` describe; anything else is a ValueError."""
+        if not isinstance(content, dict) or content.get("calibration_version") != VERSION:
+            raise ValueError(f"no calibration of version {VERSION}")
+        content = {name: value for name, value in content.items() if name != "calibration_version"}
+        problem = _problem(content)
+        if problem:
+            raise ValueError(problem)
+        pairs, ranges = content["false_accept_thresholds"], content["quality_ranges"]
+        content["false_accept_thresholds"] = tuple((float(r), float(t)) for r, t in pairs)
+        content["quality_ranges"] = {name: (float(a), float(b)) for name, (a, b) in ranges.items()}
+        return cls(**content)
+
+    def save(self, path: str | Path) -> None:
+        """Write a JSON file; it appears under its name only once it is complete."""
+        text = json.dumps(self.plain(), indent=2, allow_nan=False, ensure_ascii=False)
+        write_text(path, text + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Calibration":
+        """Read a file of ``save``; whatever is not one is a ValueError."""
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"no calibration file at {path}: correct the path")
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"{path} is not JSON ({error}); expected {_ORIGIN}") from error
+        try:
+            return cls.from_plain(content)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; expected {_ORIGIN}: train it again") from error
+
+
+_ORIGIN = "a file of simple-spk calibrate"
+
+
+def train_calibration(
+    scores: ArrayLike,
+    is_target: ArrayLike,
+    quality: Quality | None = None,
+    target_prior: float = 0.01,
+    trained_on: str = "",
+) -> Calibration:
+    """The calibration of scores (n,) whose labels (n,) are known.
+
+    Minimises the cross-entropy of the labels at ``target_prior``, a convex function, by Newton's
+    method with exact derivatives; features are standardised inside, so their units do not matter.
+    Features that separate the classes are fitted once more with a doubt: see above.
+    """
+    if not 0.0 < target_prior < 1.0:
+        raise ValueError(f"target_prior must lie strictly between 0 and 1, not {target_prior}")
+    labels = np.asarray(is_target).astype(bool)
+    targets = int(np.count_nonzero(labels))
+    if labels.ndim != 1 or not 0 < targets < len(labels):
+        raise ValueError(
+            f"found {targets} targets and {labels.size - targets} non-targets of shape "
+            f"{labels.shape}; at least one of each in one dimension is needed to calibrate"
+        )
+    named = {"score": np.asarray(scores)} | dict(quality or {})
+    columns = [_measure(name, values, len(labels)) for name, values in named.items()]
+    means, deviations = np.array([[x.mean(), x.std()] for x in columns]).T
+    # Rounding alone gives a constant feature some deviation; scaled up, that would be a feature.
+    deviations[deviations <= 1e-12 * np.abs(means)] = np.inf
+    features = np.stack([*((np.stack(columns, 1) - means) / deviations).T, np.ones(len(labels))])
+    nontargets = len(labels) - targets
+    as_target = np.where(labels, target_prior / targets, 0.0)
+    as_nontarget = np.where(labels, 0.0, (1.0 - target_prior) / nontargets)
+    weights = _minimum(features, as_target, as_nontarget, target_prior)
+    if _separates(weights @ features, labels):
+        as_target[~labels] = target_prior / ((targets + 2) * nontargets)
+        as_nontarget[labels] = (1.0 - target_prior) / ((nontargets + 2) * targets)
+        weights = _minimum(features, as_target, as_nontarget, target_prior)
+    slopes = weights[:-1] / deviations
+    trained = Calibration(
+        score_weight=float(slopes[0]),
+        offset=float(weights[-1] - slopes @ means),
+        quality_weights=dict(zip(list(named)[1:], slopes[1:].tolist(), strict=True)),
+        target_prior=target_prior,
+        trained_on=trained_on,
+        trials=len(labels),
+        targets=targets,
+        quality_ranges={
+            name: (float(values.min()), float(values.max()))
+            for name, values in zip(list(named)[1:], columns[1:], strict=True)
+        },
+    )
+    ratios = trained.apply(columns[0], quality)
+    return replace(trained, false_accept_thresholds=_rate_thresholds(ratios[~labels]))
+
+
+def quality_measures(
+    enrol: NDArray[np.integer],
+    test: NDArray[np.integer],
+    durations_seconds: NDArray[np.floating] | None = None,
+    embeddings: NDArray[np.floating] | None = None,
+) -> dict[str, NDArray[np.float64]]:
+    """Quality measures (n,) of trials whose sides (n,) are rows of what is known of recordings.
+
+    Of ``durations_seconds`` (recordings,) the logarithm, of ``embeddings`` (recordings, dim) the
+    length, which grows with the confidence of a SimPLE encoder; of both the lesser and the greater
+    of the two sides, so that enrolment and test can change places.
+    """
+    of_recordings: dict[str, NDArray[np.float64]] = {}
+    if durations_seconds is not None:
+        if not np.all(durations_seconds > 0):
+            shortest = int(np.argmin(durations_seconds))
+            raise ValueError(
+                f"durations must be positive, but that of recording {shortest} is "
+                f"{durations_seconds[shortest]} s: correct it"
+            )
+        of_recordings[DURATION] = np.log(durations_seconds.astype(np.float64))
+    if embeddings is not None:
+        of_recordings["length"] = np.linalg.norm(embeddings.astype(np.float64), axis=1)
+    found = {}
+    for name, values in of_recordings.items():
+        found[f"least_{name}"] = np.minimum(values[enrol], values[test])
+        found[f"greatest_{name}"] = np.maximum(values[enrol], values[test])
+    return found
+
+
+def _rate_thresholds(nontarget_ratios: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
+    """The false-accept rates that ratios (n,) of non-targets can tell, and from where to accept."""
+    falling = np.sort(nontarget_ratios)[::-1]
+    found = []
+    for rate in RATES:
+        accepted = int(rate * len(falling))
+        if accepted >= FEWEST_FALSE_ACCEPTS:
+            # Just above the first one that must not be accepted: right with any number of ties.
+            found.append((rate, float(np.nextafter(falling[accepted], np.inf))))
+    return tuple(found)
+
+
+def _separates(scores: NDArray[np.float64], labels: NDArray[np.bool_]) -> bool:
+    """Whether no score (n,) of a target lies below that of any non-target, and some above."""
+    no_errors = scores[labels].min() >= scores[~labels].max()
+    return bool(no_errors and scores.min() < scores.max())
+
+
+def _minimum(
+    features: NDArray[np.float64],
+    as_target: NDArray[np.float64],
+    as_nontarget: NDArray[np.float64],
+    target_prior: float,
+) -> NDArray[np.float64]:
+    """The weights (k,) of features (k, n), the last of which is 1, with the least cross-entropy.
+
+    A trial counts as a target with one mass (n,), and as a non-target with another.
+    """
+    # Imported here: who applies a calibration does not wait for it.
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    prior_log_odds = math.log(target_prior / (1.0 - target_prior))
+    ridge = np.append(np.full(len(features) - 1, RIDGE), 0.0)
+
+    def cost(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        log_odds = weights @ features + prior_log_odds
+        value = as_target @ np.logaddexp(0.0, -log_odds) + as_nontarget @ np.logaddexp(
+            0.0, log_odds
+        )
+        slopes = as_nontarget * expit(log_odds) - as_target * expit(-log_odds)
+        return float(value + ridge @ weights**2 / 2), features @ slopes + ridge * weights
+
+    def curvature(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        certainty = expit(weights @ features + prior_log_odds)
+        bends = (as_target + as_nontarget) * certainty * (1 - certainty)
+        return (features * bends) @ features.T + np.diag(ridge)
+
+    start = np.zeros(len(features))
+    found = minimize(
+        cost, start, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-12}
+    )
+    # Its own verdict is of no use: at the minimum, rounding may keep it from improving further.
+    if not np.max(np.abs(found.jac)) < 1e-6:
+        raise ValueError(f"the calibration did not converge ({found.message}): check the scores")
+    return found.x
+
+
+def _measure(name: str, values: NDArray[Any], count: int) -> NDArray[np.float64]:
+    """A feature (count,) as float64, or a ValueError that says what is wrong with it."""
+    if values.shape != (count,):
+        raise ValueError(f"{name} has shape {values.shape}; expected ({count},), one per trial")
+    values = values.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise ValueError(
+            f"{len(bad)} of {count} values of {name} are not finite, the first at index {bad[0]}: "
+            f"{values[bad[0]]}; every trial needs a finite one"
+        )
+    return values
+
+
+def _problem(content: dict[str, Any]) -> str | None:
+    """What is wrong with the fields of a calibration file, if anything is."""
+    fields = Calibration.__dataclass_fields__
+    if set(content) != set(fields):
+        return f"found the fields {', '.join(content)} instead of {', '.join(fields)}"
+    quality = content["quality_weights"]
+    if not isinstance(quality, dict):
+        return "quality_weights is not a mapping"
+    numbers = {name: content[name] for name in ("score_weight", "offset", "target_prior")} | quality
+    for name, value in numbers.items():
+        if not isinstance(name, str) or not _is_finite_number(value):
+            return f"{name} is {value!r} and not a finite number"
+    if not 0.0 < content["target_prior"] < 1.0:
+        return f"target_prior is {content['target_prior']} and not between 0 and 1"
+    for name, kind in (("trained_on", str), ("trials", int), ("targets", int)):
+        if type(content[name]) is not kind:
+            return f"{name} is {content[name]!r}"
+    ranges = content["quality_ranges"]
+    if not isinstance(ranges, dict) or not set(ranges) <= set(quality):
+        return "quality_ranges is not a mapping of the quality measures"
+    for name, ends in ranges.items():
+        if not _is_pair(ends) or ends[0] > ends[1]:
+            return f"quality_ranges: {name} is {ends!r}, not from a number to a greater one"
+    return _problem_of_pairs(content["false_accept_thresholds"])
+
+
+def _problem_of_pairs(pairs: Any) -> str | None:
+    """What is wrong with the false-accept thresholds of a calibration file, if anything is."""
+    if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
+        return "false_accept_thresholds is not a list of pairs of numbers"
+    if not all(0.0 < rate < 1.0 for rate, _ in pairs):
+        return "false_accept_thresholds has a rate that is not between 0 and 1"
+    for (rate, ratio), (next_rate, next_ratio) in itertools.pairwise(pairs):
+        if not (next_rate < rate and next_ratio >= ratio):
+            return "false_accept_thresholds: rates must fall, and their thresholds not"
+    return None
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether plain data is a list of two finite numbers."""
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_finite_number, value))
+
+
+def _is_finite_number(value: Any) -> bool:
+    """Whether plain data is a number that a float can hold; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # false of NaN, and right for integers of any size

@@ -1,0 +1,212 @@
+"""Does one threshold tell all speakers apart? The paper's desideratum (Eq. 1), and clustering.
+
+Eq. 1 asks that the least similarity within a speaker exceed the greatest between speakers. Where it
+holds, cutting any hierarchical clustering between the two gives back the speakers.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.cluster import hierarchy
+
+from simple_spk.models.similarity import Similarity
+
+LINKAGES = ("average", "complete", "single")
+# Clustering keeps two numbers of 8 bytes for each pair: 0.8 gigabytes for this many recordings.
+MOST_CLUSTERED = 10_000
+PAIRS_AT_ONCE = 2**24
+
+
+class Lifted(NamedTuple):
+    """Embeddings whose products are similarities: those of i and j is queries[i] @ keys[j]."""
+
+    queries: NDArray[np.float32]  # (n, lifted_dim)
+    keys: NDArray[np.float32]  # (n, lifted_dim)
+
+    def rows(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Blocks of similarities (rows, n - start), each with its first row and column, start."""
+        size = max(1, PAIRS_AT_ONCE // len(self.keys))
+        for start in range(0, len(self.keys), size):
+            yield start, self.queries[start : start + size] @ self.keys[start:].T
+
+
+def cluster_figures(
+    names: Sequence[str],
+    embeddings: NDArray[np.float32],
+    speakers: NDArray[np.int64],
+    similarity: Similarity,
+    threshold: float | None = None,
+    most_clustered: int = MOST_CLUSTERED,
+) -> dict[str, Any]:
+    """How well recordings with embeddings (n, dim) and speakers (n,) fall apart, as plain data.
+
+    ``threshold`` is the model's own, -b, or None. All pairs are looked at; if there are more than
+    ``most_clustered`` recordings, only those of some speakers, drawn at random, are clustered.
+    """
+    counts = np.unique(speakers, return_counts=True)[1]
+    if len(counts) < 2 or counts.max() < 2:
+        raise ValueError(
+            f"found {len(speakers)} recordings of {len(counts)} speakers; clusters need two "
+            f"speakers, and one with two recordings"
+        )
+    with torch.no_grad():
+        device = next((t.device for t in similarity.state_dict().values()), torch.device("cpu"))
+        table = torch.from_numpy(embeddings).to(device)
+        lifted = Lifted(
+            similarity.lift_queries(table).cpu().numpy(), similarity.lift_keys(table).cpu().numpy()
+        )
+    chosen = _whole_speakers(speakers, most_clustered)
+    condensed = _dissimilarities(Lifted(lifted.queries[chosen], lifted.keys[chosen]))
+    return {
+        "recordings": len(speakers),
+        "speakers": len(counts),
+        **_extremes(names, lifted, speakers),
+        "clustered_recordings": len(chosen),
+        "clustered_speakers": len(np.unique(speakers[chosen])),
+        "linkage": {
+            method: _clustering(condensed, speakers[chosen], method, threshold)
+            for method in LINKAGES
+        },
+    }
+
+
+def _extremes(names: Sequence[str], lifted: Lifted, speakers: NDArray[np.int64]) -> dict[str, Any]:
+    """The least similarity within speakers, the greatest between them, and who lies beyond."""
+    lowest_within, lowest_between = [], []  # of each block; those between with the other sign
+    for start, block, same, other in _pairs(lifted, speakers):
+        lowest_within.append(_lowest(np.where(same, block, np.inf), start))
+        lowest_between.append(_lowest(np.where(other, -block, np.inf), start))
+    (least, *least_pair), (greatest, *greatest_pair) = min(lowest_within), min(lowest_between)
+    greatest = -greatest
+    within = between = below = above = 0
+    for _, block, same, other in _pairs(lifted, speakers):
+        within += int(np.count_nonzero(same))
+        between += int(np.count_nonzero(other))
+        below += int(np.count_nonzero(same & (block <= greatest)))
+        above += int(np.count_nonzero(other & (block >= least)))
+    return {
+        "smallest_within": least,
+        "smallest_within_pair": [names[row] for row in least_pair],
+        "largest_between": greatest,
+        "largest_between_pair": [names[row] for row in greatest_pair],
+        "gap": least - greatest,
+        "share_within_below_largest_between": below / within,
+        "share_between_above_smallest_within": above / between,
+    }
+
+
+def _lowest(values: NDArray[np.float32], start: int) -> tuple[float, int, int]:
+    """The lowest value of a block, and whose it is."""
+    row, column = np.unravel_index(int(values.argmin()), values.shape)
+    return float(values[row, column]), start + int(row), start + int(column)
+
+
+def _pairs(
+    lifted: Lifted, speakers: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Blocks of similarities: which pairs, each once, have one speaker, and which have two."""
+    for start, block in lifted.rows():
+        rows = np.arange(start, start + len(block))
+        later = rows[:, None] < np.arange(start, len(speakers))
+        same = speakers[rows][:, None] == speakers[start:]
+        yield start, block, same & later, ~same & later
+
+
+def _whole_speakers(speakers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """The rows, rising, of all speakers, or of as many as have no more than ``most`` together."""
+    if len(speakers) <= most:
+        return np.arange(len(speakers))
+    numbers, inverse, counts = np.unique(speakers, return_inverse=True, return_counts=True)
+    order = np.random.default_rng(0).permutation(len(numbers))
+    fitting = order[np.cumsum(counts[order]) <= most]
+    if len(fitting) < 2:
+        raise ValueError(
+            f"two speakers have more than {most} recordings together, too many to cluster"
+        )
+    return np.flatnonzero(np.isin(inverse, fitting))
+
+
+class _Dissimilarities(NamedTuple):
+    """How far below the greatest similarity each pair is, as scipy has pairs: i < j, row by row."""
+
+    greatest: float
+    values: NDArray[np.float64]  # (n (n - 1) / 2,)
+
+
+def _dissimilarities(lifted: Lifted) -> _Dissimilarities:
+    """The dissimilarities of all pairs."""
+    n = len(lifted.keys)
+    values = np.empty(n * (n - 1) // 2)
+    filled = 0
+    for _, block in lifted.rows():
+        for row, similarities in enumerate(block):
+            later = similarities[row + 1 :]
+            values[filled : filled + len(later)] = later
+            filled += len(later)
+    greatest = float(values.max())
+    np.subtract(greatest, values, out=values)
+    return _Dissimilarities(greatest, values)
+
+
+def _clustering(
+    pairs: _Dissimilarities, speakers: NDArray[np.int64], method: str, threshold: float | None
+) -> dict[str, Any]:
+    """What cutting a hierarchical clustering gives, at the own and at the best threshold."""
+    tree = hierarchy.linkage(pairs.values, method)
+    heights = pairs.greatest - tree[:, 2]  # similarities at which clusters merge, falling
+    indices = rand_indices(tree, speakers)
+    # A threshold lies between two merges of different heights, or beyond all of them.
+    possible = np.append(heights, -np.inf) < np.insert(heights, 0, np.inf)
+    best = int(np.where(possible, indices, -np.inf).argmax())
+    return {
+        "at_own_threshold": None
+        if threshold is None
+        else _cut(int((heights > threshold).sum()), threshold, indices),
+        "at_best_threshold": _cut(best, _between(heights, best), indices),
+    }
+
+
+def _cut(merges: int, threshold: float, indices: NDArray[np.float64]) -> dict[str, Any]:
+    """What is left after a number of merges."""
+    return {
+        "threshold": threshold,
+        "clusters": len(indices) - merges,
+        "adjusted_rand_index": float(indices[merges]),
+    }
+
+
+def _between(heights: NDArray[np.float64], merges: int) -> float:
+    """The similarity half way between the last merge that is made and the first that is not."""
+    neighbours = heights[max(0, merges - 1) : merges + 1]
+    return float(neighbours.mean())
+
+
+def rand_indices(tree: NDArray[np.float64], speakers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The adjusted Rand index (n,) after 0, 1, ... n - 1 merges of a tree of scipy's linkage.
+
+    Each merge adds to the pairs that share a cluster, and to those that share a speaker too; the
+    smaller cluster is counted into the larger.
+    """
+    n = len(speakers)
+    members: dict[int, Counter[int]] = {i: Counter([s]) for i, s in enumerate(speakers.tolist())}
+    together, right = np.zeros(n), np.zeros(n)
+    for number, (first, second) in enumerate(tree[:, :2].astype(np.int64).tolist()):
+        large, small = members.pop(first), members.pop(second)
+        if len(large) < len(small):
+            large, small = small, large
+        together[number + 1] = large.total() * small.total()
+        right[number + 1] = sum(count * large[speaker] for speaker, count in small.items())
+        large.update(small)
+        members[n + number] = large
+    together, right = together.cumsum(), right.cumsum()
+    counts = np.unique(speakers, return_counts=True)[1]
+    of_speakers, all_pairs = (counts * (counts - 1) / 2).sum(), n * (n - 1) / 2
+    expected = together * of_speakers / all_pairs
+    largest = (together + of_speakers) / 2
+    return np.where(
+        largest == expected, 1.0, (right - expected) / np.maximum(largest - expected, 1e-300)
+    )

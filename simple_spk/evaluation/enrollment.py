@@ -1,0 +1,144 @@
+"""Enrolled speakers: several recordings make one template, compared as one embedding is."""
+
+import codecs
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simple_spk.data.field_table import read_text, shown
+from simple_spk.data.manifest import read_manifest
+from simple_spk.data.trials import Trials
+from simple_spk.evaluation.embedding_files import Embeddings
+
+# The mean of embeddings as they are, in which long and clear recordings count more (SimPLE's
+# embeddings have a length for that), or of embeddings brought to length 1.
+TemplateKind = Literal["mean", "normalized"]
+TEMPLATE_KINDS: tuple[TemplateKind, ...] = get_args(TemplateKind)
+
+
+@dataclass(frozen=True, eq=False)
+class Enrolments:
+    """The recordings that each enrolled model is made of."""
+
+    recordings_of_model: dict[str, list[str]]
+    path: Path
+
+
+def read_enrolments(path: str | Path) -> Enrolments:
+    """The models of a text file in Kaldi's spk2utt format: ``model recording recording ...``."""
+    path = Path(path)
+    recordings_of_model: dict[str, list[str]] = {}
+    content = read_text(path, "enrolments").removeprefix(codecs.BOM_UTF8).rstrip()
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        # Fields are cut as in trial lists: odd spaces of Unicode belong to names.
+        model, *recordings = [field.decode() for field in line.split()] or [""]
+        problem = ""
+        if not recordings:
+            problem = "expected 'model recording recording ...'"
+        elif model in recordings_of_model:
+            problem = f"but {model} stands in an earlier line: put its recordings into one"
+        elif len(set(recordings)) < len(recordings):
+            problem = "but a recording counts once: remove the repetition"
+        if problem:
+            raise ValueError(f"{path}, line {number}: found {shown(line)}; {problem}")
+        recordings_of_model[model] = recordings
+    return Enrolments(recordings_of_model, path)
+
+
+def recordings_needed(lists: Sequence[Trials], enrolments: Enrolments | None) -> list[str]:
+    """The recordings, each once, that must be embedded to score some lists."""
+    needed: dict[str, None] = {}
+    for trials in lists:
+        if enrolments is None:
+            needed.update(dict.fromkeys(trials.ids))
+            continue
+        for name, is_model in zip(trials.ids, _are_models(trials, enrolments), strict=True):
+            needed.update(
+                dict.fromkeys(enrolments.recordings_of_model[name] if is_model else [name])
+            )
+    return list(needed)
+
+
+def embeddings_of_trials(
+    trials: Trials,
+    embeddings: Embeddings,
+    enrolments: Enrolments | None = None,
+    kind: TemplateKind = "mean",
+) -> NDArray[np.float32]:
+    """What a list compares (ids, dim): the embedding of each recording, the template of each model.
+
+    With enrolments, the names on the enrol side are models, and those on the test side recordings.
+    """
+    if enrolments is None:
+        return embeddings.of(trials.ids, trials.path)
+    is_model = _are_models(trials, enrolments)
+    table = np.empty((len(trials.ids), embeddings.matrix.shape[1]), dtype=np.float32)
+    tested, models = np.flatnonzero(~is_model), np.flatnonzero(is_model)
+    table[tested] = embeddings.of([trials.ids[index] for index in tested.tolist()], trials.path)
+    groups = [enrolments.recordings_of_model[trials.ids[index]] for index in models.tolist()]
+    parts = embeddings.of([name for group in groups for name in group], enrolments.path)
+    if kind == "normalized":
+        lengths = np.linalg.norm(parts, axis=1, keepdims=True)
+        parts = parts / np.maximum(lengths, np.finfo(np.float32).tiny)
+    sizes = np.array([len(group) for group in groups])
+    sums = np.add.reduceat(parts, np.cumsum(sizes) - sizes, axis=0)
+    table[models] = sums / sizes[:, None]
+    return table
+
+
+def read_durations(manifest: str | Path) -> dict[str, float]:
+    """How many seconds each recording of a manifest lasts, by its ID."""
+    utterances = read_manifest(manifest)
+    durations = utterances.durations_seconds.tolist()
+    return {name: durations[row] for name, row in utterances.row_of_id.items()}
+
+
+def durations_of_trials(
+    trials: Trials, seconds_of_recording: Mapping[str, float], enrolments: Enrolments | None = None
+) -> NDArray[np.float64]:
+    """How long each name (ids,) of a list is; a model is as long as its recordings together."""
+    needed = recordings_needed([trials], enrolments)
+    missing = [name for name in needed if name not in seconds_of_recording]
+    if missing:
+        raise ValueError(
+            f"the durations of {len(missing)} of {len(needed)} recordings of {trials.path} are not "
+            f"known (first: {', '.join(missing[:3])}): give a manifest that has them"
+        )
+    if enrolments is None:
+        return np.array([seconds_of_recording[name] for name in trials.ids])
+    is_model = _are_models(trials, enrolments)
+    return np.array(
+        [
+            sum(map(seconds_of_recording.__getitem__, enrolments.recordings_of_model[name]))
+            if model
+            else seconds_of_recording[name]
+            for name, model in zip(trials.ids, is_model, strict=True)
+        ]
+    )
+
+
+def _are_models(trials: Trials, enrolments: Enrolments) -> NDArray[np.bool_]:
+    """Which names (ids,) of a list are models, that is, stand on its enrol side."""
+    is_model = np.zeros(len(trials.ids), dtype=bool)
+    is_model[trials.enrol] = True
+    unknown = [
+        trials.ids[index]
+        for index in np.flatnonzero(is_model).tolist()
+        if trials.ids[index] not in enrolments.recordings_of_model
+    ]
+    if unknown:
+        raise ValueError(
+            f"{len(unknown)} names on the enrol side of {trials.path} are no models of "
+            f"{enrolments.path} (first: {', '.join(unknown[:3])}): add their lines"
+        )
+    both = trials.test[is_model[trials.test]]
+    if len(both):
+        raise ValueError(
+            f"{trials.path}: {trials.ids[both[0]]} is a model of {enrolments.path}, but stands on "
+            "the test side too, where recordings do: rename one of them"
+        )
+    return is_model

@@ -1,0 +1,253 @@
+"""Score files: trials with their scores, as this and other toolkits write them."""
+
+import codecs
+import dataclasses
+import gzip
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simple_spk.data.field_table import FieldTable, cut_fields, first_misfit, read_text, shown
+from simple_spk.data.trials import Trials, check_distinct, name_of, pair_numbers
+from simple_spk.io.atomic_file import whole_file
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredTrials:
+    """Scores (n,) of n trials, in list order, and their origin in words."""
+
+    trials: Trials
+    scores: NDArray[np.floating]
+    name: str  # of the list: "Vox1-O (cleaned)" if it is a known one, else its file name
+    model: str | None = None  # the model folder, or whatever made the scores
+    similarity: str | None = None  # in words, such as "generalized inner product, b_theta 0.3"
+    threshold: float | None = None  # the model's own decision threshold, SimPLE's -b
+
+
+ScoreFormat = Literal["wespeaker", "voxceleb", "voxsrc"]
+SCORE_FORMATS: tuple[ScoreFormat, ...] = get_args(ScoreFormat)
+
+
+class _Layout(NamedTuple):
+    """How a line is laid out: the columns of recordings, score and label, if there is one."""
+
+    example: str
+    enrol: int | None  # None in files of bare scores
+    test: int | None
+    score: int
+    label: int | None = None
+    labels: tuple[bytes, bytes] = (b"0", b"1")  # non-target, target
+
+    @property
+    def columns(self) -> int:
+        return len(self.example.split())
+
+    def fits(self, fields: list[bytes]) -> bool:
+        """Whether a line may be of this layout."""
+        return (
+            len(fields) == self.columns
+            and _is_number(fields[self.score])
+            and (self.label is None or fields[self.label] in self.labels)
+        )
+
+
+_WORDS = (b"nontarget", b"target")
+_LAYOUTS = (
+    _Layout("enrol test score target|nontarget", 0, 1, 2, 3, _WORDS),  # Kaldi, WeSpeaker, ours
+    _Layout("enrol test 0|1 score", 0, 1, 3, 2),  # SpeechBrain
+    _Layout("0|1 enrol test score", 1, 2, 3, 0),  # a VoxCeleb list with scores behind
+    _Layout("enrol test score", 0, 1, 2),
+    _Layout("score enrol test", 1, 2, 0),  # VoxSRC
+    _Layout("score", None, None, 0),
+)
+
+
+def read_scores(
+    path: str | Path, trials: Trials | None = None
+) -> tuple[Trials, NDArray[np.float64]]:
+    """The trials of a score file and their scores (n,); plain or gzipped.
+
+    The layout is recognised: ``enrol test score target|nontarget`` (Kaldi, WeSpeaker),
+    ``enrol test 0|1 score`` (SpeechBrain), ``0|1 enrol test score``, ``enrol test score``,
+    ``score enrol test`` (VoxSRC), or a bare ``score`` per line. With ``trials`` these are returned,
+    and the scores in their order: the file must name the same pairs, in any order, and bare scores
+    are taken line by line. Labels must agree where both have them, and
+    are taken from the file if only that has some.
+    """
+    path = Path(path)
+    content = read_text(path, "score file").removeprefix(codecs.BOM_UTF8).rstrip()
+    if not content:
+        raise ValueError(f"{path} is empty; expected lines such as {_examples()}")
+    layout, table = _recognised(path, content, trials)
+    scores = table.numbers(layout.score)
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        line = content.split(b"\n")[bad[0]]
+        raise ValueError(
+            f"{path}, line {bad[0] + 1}: found {shown(line)}; expected {layout.example!r} with a "
+            f"finite score ({len(bad)} of {len(scores)} lines have none): score these again"
+        )
+    if layout.enrol is None or layout.test is None:
+        return _beside(path, scores, trials)
+    ids, sides = table.index(layout.enrol, layout.test)
+    is_target = None if layout.label is None else table.are(layout.label, layout.labels[1])
+    found = Trials(ids, sides[:, 0].copy(), sides[:, 1].copy(), is_target, path)
+    check_distinct(found, path)
+    if trials is None:
+        return found, scores
+    rows = _rows_of(trials, found)
+    if trials.is_target is None and found.is_target is not None:
+        trials = dataclasses.replace(trials, is_target=found.is_target[rows])
+    return trials, scores[rows]
+
+
+def write_scores(
+    path: str | Path, trials: Trials, scores: ArrayLike, layout: ScoreFormat = "wespeaker"
+) -> None:
+    """A text file with a line per trial, in the order of the list.
+
+    The layout is ``enrol test score [target|nontarget]`` (wespeaker), ``[0|1] enrol test score``
+    (voxceleb) or ``score enrol test`` (voxsrc). Scores (n,) are written with as many digits as it
+    takes to read back the same numbers; a path that ends in .gz is compressed. The file appears
+    under its name only once it is complete.
+    """
+    path = Path(path)
+    values = np.asarray(scores)
+    if values.shape != (len(trials),):
+        raise ValueError(
+            f"scores have shape {values.shape}; expected ({len(trials)},), one score per trial"
+        )
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise ValueError(
+            f"{len(bad)} of {len(values)} scores are not finite, the first at index {bad[0]}: "
+            f"{values[bad[0]]}; every trial needs a finite score"
+        )
+    number = "{2:.9g}" if values.dtype == np.float32 else "{2:.17g}"
+    line, words = {
+        "wespeaker": ("{0} {1} " + number + "{3}\n", (" nontarget", " target")),
+        "voxceleb": ("{3}{0} {1} " + number + "\n", ("0 ", "1 ")),
+        "voxsrc": (number + " {0} {1}\n", ("", "")),
+    }[layout]
+    enrol = map(trials.ids.__getitem__, trials.enrol.tolist())
+    test = map(trials.ids.__getitem__, trials.test.tolist())
+    labels: Iterable[str] = repeat("")
+    if trials.is_target is not None:
+        labels = map(words.__getitem__, trials.is_target.tolist())
+    open_text = gzip.open if path.suffix == ".gz" else open
+    with (
+        whole_file(path) as partial,
+        open_text(partial, "wt", encoding="utf-8", newline="\n") as file,
+    ):
+        file.writelines(map(line.format, enrol, test, values.tolist(), labels))
+
+
+def _recognised(path: Path, content: bytes, trials: Trials | None) -> tuple[_Layout, FieldTable]:
+    """The layout of a score file and its fields: of all layouts, the one that every line has."""
+    first = content.split(b"\n", 1)[0]
+    layouts = [layout for layout in _LAYOUTS if layout.fits(first.split())]
+    if not layouts:
+        raise ValueError(
+            f"{path}, line 1: found {shown(first)}; expected a score, as in {_examples()}"
+        )
+    table = cut_fields(content, layouts[0].columns)
+    fitting = [] if table is None else [one for one in layouts if _are_labels(table, one)]
+    if table is None or not fitting:
+        raise ValueError(first_misfit(path, content, layouts[0].fits, layouts[0].example))
+    if len(fitting) > 1:  # names that look like numbers
+        numeric = [one for one in fitting if not np.isnan(table.numbers(one.score)).any()]
+        if trials is not None:
+            names = set(trials.ids)
+            numeric = [one for one in numeric if names.issuperset(_names(table, one))]
+        if len(numeric) > 1:
+            raise ValueError(
+                f"{path}: its lines may be {numeric[0].example!r} or {numeric[1].example!r}, as "
+                "their names look like numbers: give the trial list with it (--trials)"
+            )
+        fitting = numeric or fitting
+    return fitting[0], table
+
+
+def _are_labels(table: FieldTable, layout: _Layout) -> bool:
+    """Whether all labels are of this layout."""
+    if layout.label is None:
+        return True
+    is_nontarget, is_target = (table.are(layout.label, label) for label in layout.labels)
+    return bool((is_nontarget | is_target).all())
+
+
+def _names(table: FieldTable, layout: _Layout) -> list[str]:
+    """The recordings that a file names if it has this layout."""
+    if layout.enrol is None or layout.test is None:
+        return []
+    return table.index(layout.enrol, layout.test)[0]
+
+
+def _beside(
+    path: Path, scores: NDArray[np.float64], trials: Trials | None
+) -> tuple[Trials, NDArray[np.float64]]:
+    """Bare scores (n,) with the list that they belong to, line by line."""
+    if trials is None:
+        raise ValueError(f"{path} holds bare scores: give the trial list with it (--trials)")
+    if len(trials) != len(scores):
+        raise ValueError(
+            f"{path} has {len(scores)} bare scores, but {trials.path} has {len(trials)} trials: "
+            "expected one score per trial, in the order of the list"
+        )
+    return trials, scores
+
+
+def _rows_of(trials: Trials, found: Trials) -> NDArray[np.int64]:
+    """The row (n,) of ``found``, a score file, for each trial of a list."""
+    place = {name: number for number, name in enumerate(trials.ids)}
+    numbers = np.array([place.get(name, -1) for name in found.ids], dtype=np.int64)
+    enrol, test = numbers[found.enrol], numbers[found.test]
+    has = np.where((enrol < 0) | (test < 0), -1, pair_numbers(enrol, test, len(trials.ids)))
+    wants = pair_numbers(trials.enrol, trials.test, len(trials.ids))
+    order = np.argsort(has)
+    places = np.minimum(np.searchsorted(has[order], wants), len(has) - 1)
+    rows = order[places]
+    missing = np.flatnonzero(has[rows] != wants)
+    if len(missing):
+        raise ValueError(
+            f"{found.path} has no score for {len(missing)} of {len(trials)} trials of "
+            f"{trials.path}, the first in line {missing[0] + 1}: {name_of(trials, missing[0])}: "
+            "expected a score for each: score this list, or name the list that was scored"
+        )
+    is_used = np.zeros(len(found), dtype=bool)
+    is_used[rows] = True
+    surplus = np.flatnonzero(~is_used)
+    if len(surplus):
+        raise ValueError(
+            f"{found.path}, line {surplus[0] + 1}: found a score for {name_of(found, surplus[0])}, "
+            f"which is no trial of {trials.path} ({len(surplus)} such lines): name the list that "
+            "was scored, or take those lines out"
+        )
+    if trials.is_target is not None and found.is_target is not None:
+        wrong = np.flatnonzero(found.is_target[rows] != trials.is_target)
+        if len(wrong):
+            raise ValueError(
+                f"{found.path}, line {rows[wrong[0]] + 1}: found another label of "
+                f"{name_of(trials, wrong[0])} than in {trials.path}, line {wrong[0] + 1} "
+                f"({len(wrong)} such lines): expected the same: correct one of them"
+            )
+    return rows
+
+
+def _is_number(field: bytes) -> bool:
+    """Whether a field spells a number, finite or not."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _examples() -> str:
+    """The known layouts, for a message."""
+    return ", ".join(repr(layout.example) for layout in _LAYOUTS)

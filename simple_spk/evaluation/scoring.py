@@ -1,0 +1,53 @@
+"""From embeddings to the scores of a trial list."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from simple_spk.data.trials import Trials
+from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
+
+# Trials whose embeddings fit into a processor's cache together: larger blocks are slower.
+TRIALS_AT_ONCE = 1024
+
+
+@torch.no_grad()
+def lifted(
+    embeddings: NDArray[np.float32], similarity: Similarity
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Embeddings (n, dim) as queries and as keys (n, lifted_dim), whose products are scores."""
+    device = next((t.device for t in similarity.state_dict().values()), torch.device("cpu"))
+    table = torch.from_numpy(embeddings).to(device)
+    queries, keys = similarity.lift_queries(table), similarity.lift_keys(table)
+    return queries.cpu().numpy(), keys.cpu().numpy()
+
+
+def score_trials(
+    trials: Trials,
+    embeddings: NDArray[np.float32],
+    similarity: Similarity,
+    block: int = TRIALS_AT_ONCE,
+    progress: bool = False,
+) -> NDArray[np.float32]:
+    """Scores (n,) in list order; row i of embeddings (recordings, dim) is of trials.ids[i].
+
+    Each recording is lifted once, and not once per trial, for the similarity to be a product.
+    """
+    queries, keys = lifted(embeddings, similarity)
+    scores = np.empty(len(trials), dtype=np.float32)
+    blocks = range(0, len(trials), block)
+    for start in tqdm(blocks, "score", unit="block", delay=1.0, disable=not progress):
+        some = slice(start, start + block)
+        enrol, test = queries[trials.enrol[some]], keys[trials.test[some]]
+        np.einsum("ij,ij->i", enrol, test, out=scores[some])
+    return scores
+
+
+def similarity_in_words(similarity: Similarity) -> str:
+    """What a report says of a similarity."""
+    if isinstance(similarity, GeneralizedInnerProduct):
+        return f"generalized inner product, b_theta {float(similarity.angular_bias.detach()):g}"
+    if isinstance(similarity, CosineSimilarity):
+        return "cosine" if similarity.scale == 1.0 else f"cosine, times {similarity.scale:g}"
+    return type(similarity).__name__

@@ -1,0 +1,213 @@
+"""A model as one ONNX file: waveforms in, embeddings out, in any language that has a runtime.
+
+The graph holds filterbank, mean normalisation and encoder; bringing recordings to the model's
+sample rate stays outside. Beside it lie config.yaml, which says how to score, and a few waveforms
+with PyTorch's embeddings of them, against which the graph can be checked wherever it is to run.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+from torch import Tensor, nn
+
+from simple_spk.inference.model import Model
+from simple_spk.io.atomic_file import whole_file, write_text
+from simple_spk.models.fbank import Fbank
+
+GRAPH, CONFIG, PARITY = "model.onnx", "config.yaml", "parity.safetensors"
+FORMAT = 1
+LARGEST_DIFFERENCE = 1e-3  # relative, between embeddings of PyTorch and of a runtime
+PARITY_SECONDS = (0.5, 1.7, 3.0)
+_HOW_TO_USE = """\
+# A simple_spk model as ONNX. Inputs of model.onnx:
+#   waveforms (n, samples), 32-bit floats in [-1, 1], at sample_rate (in hertz), padded with zeros
+#   lengths (n,), 64-bit integers: how many samples of each row are not padding
+# Output: embeddings (n, embedding_dim). The score of embeddings x and z is scale times their
+# cosine, or for GeneralizedInnerProduct <x, z> - angular_bias |x| |z|; from threshold on, the model
+# accepts.
+# Calibrated log likelihood ratio: offset + score_weight * score + the sum of quality_weights times
+# their measures, each kept within its quality_ranges: log_duration is the natural logarithm of
+# seconds, length that of the embedding; least_ and greatest_ are of the two sides of a trial.
+# simple-spk export --check FOLDER compares a runtime's embeddings with those stored here.
+"""
+
+
+class WaveformEncoder(nn.Module):
+    """Embeddings (n, dim) of waveforms (n, samples) and lengths (n,), by operations ONNX has.
+
+    From a frame to its spectrum all is linear, so the spectra of impulses are a matrix that does it
+    in one product, in double precision like the front end itself.
+    """
+
+    spectra_of_impulses: Tensor  # (frame_samples, 2 * bins)
+
+    def __init__(self, front_end: Fbank, encoder: nn.Module) -> None:
+        super().__init__()
+        self.front_end, self.encoder = front_end, encoder
+        impulses = torch.eye(front_end.frame_samples, dtype=torch.float64)
+        spectra = front_end.spectrum(impulses)[:, 0, :-1]  # no mel filter reaches the Nyquist bin
+        self.register_buffer("spectra_of_impulses", torch.cat(spectra.unbind(-1), dim=-1))
+
+    def forward(self, waveforms: Tensor, lengths: Tensor) -> Tensor:
+        shift, size = self.front_end.shift_samples, self.front_end.frame_samples
+        count = (waveforms.shape[1] - size) // shift + 1
+        samples = torch.arange(count)[:, None] * shift + torch.arange(size)
+        frames = waveforms.index_select(1, samples.flatten()).unflatten(1, samples.shape)
+        real, imaginary = (frames.double() @ self.spectra_of_impulses).chunk(2, dim=-1)
+        energies = (real.square() + imaginary.square()).float() @ self.front_end.mel
+        return self.encoder(*self.front_end.normalised_logarithms(energies, lengths))
+
+
+def export_onnx(folder: str | Path, model: Model) -> None:
+    """Write a model into a folder as an ONNX file, with what is needed to score and to check it."""
+    if find_spec("onnx") is None or find_spec("onnxscript") is None:
+        raise ValueError(
+            "writing ONNX needs packages that are not here: pip install 'simple_spk[onnx]'"
+        )
+    folder = Path(folder)
+    encoder = WaveformEncoder(model.front_end, model.encoder).eval()
+    waveforms, lengths = _parity_waveforms(model.front_end.sample_rate)
+    with torch.no_grad():  # of the model itself, not of its rewritten front end
+        embeddings = model.encoder(*model.front_end(waveforms, lengths))
+    with whole_file(folder / GRAPH) as partial:
+        _write_graph(partial, encoder, waveforms, lengths)
+    parity = {"waveforms": waveforms, "lengths": lengths, "embeddings": embeddings}
+    with whole_file(folder / PARITY) as partial:
+        partial.write_bytes(save({name: tensor.numpy() for name, tensor in parity.items()}))
+    write_text(folder / CONFIG, _HOW_TO_USE + _describe(model, embeddings.shape[1]))
+
+
+def check_onnx(folder: str | Path) -> float:
+    """The greatest relative difference of a runtime's embeddings from those stored with a graph.
+
+    Each stored waveform is embedded alone and together with the others, padded.
+    """
+    folder = Path(folder)
+    parity = _read_parity(folder / PARITY)
+    waveforms, lengths, expected = (parity[n] for n in ("waveforms", "lengths", "embeddings"))
+    session = _session(folder / GRAPH)
+    try:
+        (together,) = session.run(None, {"waveforms": waveforms, "lengths": lengths})
+        alone = [
+            session.run(None, {"waveforms": row[None, :n], "lengths": np.array([n])})[0]
+            for row, n in zip(waveforms, lengths, strict=True)
+        ]
+        found = np.stack([together, np.concatenate(alone)])
+        return relative_difference(found, expected)
+    except Exception as error:  # a runtime raises classes of its own
+        raise ValueError(f"{folder / GRAPH} does not run ({error}): export it again") from error
+
+
+def relative_difference(found: NDArray[np.floating], expected: NDArray[np.floating]) -> float:
+    """The greatest |found - expected| / |expected| of embeddings (..., dim); NaN is infinite."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        differences = np.linalg.norm(found - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
+    return float(np.nan_to_num(differences, nan=np.inf, posinf=np.inf).max())
+
+
+def _write_graph(path: Path, encoder: WaveformEncoder, waveforms: Tensor, lengths: Tensor) -> None:
+    """Write the graph of an encoder, for any number of recordings of any length."""
+    number = torch.export.Dim("n")
+    samples = torch.export.Dim("samples", min=encoder.front_end.frame_samples)
+    with _silence():
+        program = torch.onnx.export(
+            encoder,
+            (waveforms, lengths),
+            input_names=["waveforms", "lengths"],
+            output_names=["embeddings"],
+            dynamic_shapes={"waveforms": {0: number, 1: samples}, "lengths": {0: number}},
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None  # None is for the older exporter
+    program.save(path)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps back what the exporter says about its own insides."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+
+
+def _describe(model: Model, embedding_dim: int) -> str:
+    """As YAML, what users of the graph need to know."""
+    arguments: dict[str, Any] = model.similarity.arguments  # type: ignore[assignment]
+    numbers = {name: value for name, value in arguments.items() if isinstance(value, float)}
+    numbers |= {name: float(value) for name, value in model.similarity.state_dict().items()}
+    config = {
+        "onnx_format": FORMAT,
+        "sample_rate": model.front_end.sample_rate,
+        "least_samples": model.front_end.frame_samples,
+        "embedding_dim": embedding_dim,
+        "similarity": {"class": type(model.similarity).__name__, **numbers},
+        "threshold": model.threshold,
+        "calibration": None if model.calibration is None else model.calibration.plain(),
+        "training_data": model.training_data,
+    }
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+
+
+def _parity_waveforms(sample_rate: int) -> tuple[Tensor, Tensor]:
+    """Buzzing tones in noise, (n, samples) padded with zeros, and their lengths (n,)."""
+    generator = np.random.default_rng(0)
+    lengths = [round(seconds * sample_rate) for seconds in PARITY_SECONDS]
+    waveforms = np.zeros((len(lengths), max(lengths)), dtype=np.float32)
+    for number, (row, length) in enumerate(zip(waveforms, lengths, strict=True)):
+        time = np.arange(length) / sample_rate
+        harmonics = np.arange(1, 9)[:, None]
+        tones = np.sin(2 * np.pi * (90.0 + 70.0 * number) * harmonics * time) / harmonics
+        loudness = 0.1 * (1.2 + np.sin(6.0 * time))
+        row[:length] = loudness * tones.sum(axis=0) + 0.01 * generator.standard_normal(length)
+    return torch.from_numpy(waveforms), torch.tensor(lengths)
+
+
+def _read_parity(path: Path) -> dict[str, NDArray[Any]]:
+    """What the parity check needs, known to be there and to fit together."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} is missing: only what simple-spk export --format onnx wrote can be checked"
+        )
+    try:
+        parity = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged ({error}): export the model again") from error
+    shapes = {name: array.shape for name, array in parity.items()}
+    match shapes:
+        case {"waveforms": (n, _), "lengths": (m,), "embeddings": (k, _)} if n == m == k > 0:
+            return parity
+    raise ValueError(f"{path} holds {shapes}, which is no parity check: export the model again")
+
+
+def _session(path: Path) -> Any:
+    """A runtime with a graph in it."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ValueError(
+            "checking ONNX needs onnxruntime: pip install 'simple_spk[onnx]'"
+        ) from error
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: the export is incomplete")
+    try:
+        return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:  # a runtime raises classes of its own
+        raise ValueError(f"{path} is damaged ({error}): export the model again") from error

@@ -1,0 +1,88 @@
+"""The model of a training run, finished or not, with nothing of the run's YAML executed."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from simple_spk.inference.model import Model, trained_model
+from simple_spk.inference.model_folder import CONFIG, PARTS, load_model
+from simple_spk.io.safe_yaml import read_tagged_yaml
+from simple_spk.io.tensor_file import read_tensors
+
+SETTINGS, CHECKPOINT = "hyperparams.yaml", "CKPT.yaml"  # SpeechBrain's names
+
+
+def find_model(source: Path) -> Path:
+    """The folder with a source's weights: a model folder, or a checkpoint of a run.
+
+    Of a run that is RUN/model, which training writes at its end, else the newest checkpoint.
+    """
+    if not source.is_dir():
+        raise FileNotFoundError(f"no folder {source}: name a training run or a model folder")
+    for folder in (source, source / "model"):
+        if (folder / CONFIG).is_file() or (folder / CHECKPOINT).is_file():
+            return folder
+    saved = [path for path in source.glob(f"checkpoints/CKPT*/{CHECKPOINT}") if path.is_file()]
+    if not saved:
+        raise FileNotFoundError(
+            f"{source} is neither a model folder ({CONFIG}) nor a training run (model/, "
+            f"checkpoints/CKPT*): correct the path"
+        )
+    return max(saved, key=_saved_at).parent
+
+
+def load_trained(folder: Path) -> Model:
+    """The model in a folder of ``find_model``."""
+    if (folder / CONFIG).is_file():
+        return load_model(folder)
+    settings_file = folder.parent.parent / SETTINGS
+    settings = read_tagged_yaml(settings_file)
+    loss_settings = settings.get("loss")
+    if isinstance(loss_settings, dict) and "similarity" in loss_settings:
+        settings = settings | {"similarity": loss_settings["similarity"]}
+    front_end, encoder, similarity = (
+        _build(settings_file, name, settings.get(name)) for name in PARTS
+    )
+    loss_weights = read_tensors(folder / "loss.ckpt")
+    prefix = "similarity."
+    in_loss = {n.removeprefix(prefix): t for n, t in loss_weights.items() if n.startswith(prefix)}
+    _load(folder / "encoder.ckpt", encoder, read_tensors(folder / "encoder.ckpt"))
+    _load(folder / "loss.ckpt", similarity, in_loss)
+    loss: Any = nn.Module()
+    loss.similarity, loss.bias = similarity, loss_weights.get("bias")
+    model = trained_model(front_end, encoder, loss)
+    for part in (front_end, encoder, similarity):
+        part.eval().requires_grad_(False)
+    return model
+
+
+def _saved_at(checkpoint: Path) -> float:
+    """When a checkpoint was saved, in seconds since 1970."""
+    moment = read_tagged_yaml(checkpoint).get("unixtime")
+    if not isinstance(moment, int | float):
+        raise ValueError(f"{checkpoint} does not say when it was saved: name another checkpoint")
+    return moment
+
+
+def _build(settings_file: Path, name: str, entry: Any) -> nn.Module:
+    """The part that a run's YAML describes under a name, if a model folder can describe it."""
+    classes = {f"!new:{cls.__module__}.{cls.__qualname__}": cls for cls in PARTS[name]}
+    if not isinstance(entry, dict) or entry.get("") not in classes:
+        raise ValueError(
+            f"{settings_file}: {name} is none of {', '.join(tag[5:] for tag in classes)} with its "
+            f"arguments: let python train.py YAML --test_only write RUN/model, and export that"
+        )
+    arguments = {key: value for key, value in entry.items() if key != ""}
+    try:
+        return classes[entry[""]](**arguments)
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise ValueError(f"{settings_file}, {name}: {error}") from error
+
+
+def _load(path: Path, module: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Load weights strictly."""
+    try:
+        module.load_state_dict(weights, strict=True)
+    except RuntimeError as error:
+        raise ValueError(f"{path} does not fit the run's {SETTINGS}: {error}") from error

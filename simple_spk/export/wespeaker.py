@@ -1,0 +1,124 @@
+"""WeSpeaker's ResNet-18 and ResNet-34 as models of ours: same layers, same embeddings.
+
+Only numbers are taken from its avg_model.pt. What that file does not hold is what its recipes do:
+speech at 16 kHz, Kaldi's filterbank with a Hamming window and no dither at test time, the mean over
+time taken out, cosine scores.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from simple_spk.inference.model import Model
+from simple_spk.io.tensor_file import read_tensors
+from simple_spk.models.fbank import Fbank
+from simple_spk.models.resnet import ResNet
+from simple_spk.models.similarity import CosineSimilarity
+
+SAMPLE_RATE = 16000  # of all that WeSpeaker offers
+STAGES = ("layer1", "layer2", "layer3", "layer4")
+CLASSIFIER = "projection."  # the training speakers, which verification does not need
+SUPPORTED = "only ResNet-18, ResNet-34 and the like, of basic blocks and statistics pooling, can be"
+# Parts of names that other architectures of WeSpeaker have, and those do not.
+OTHERS = {
+    "se_res2block": "ECAPA-TDNN",
+    "xvector.": "CAM++",
+    "frame_1": "a TDNN (x-vector)",
+    ".rbr_": "RepVGG",
+    ".conv3.": "a ResNet of bottleneck blocks (ResNet-50, 101, 152, 221 or 293)",
+    ".convs.": "Res2Net or ERes2Net",
+    "frontend.": "a model with a learnt front end",
+    "pool.": "a ResNet with attentive pooling",
+}
+
+
+class Imported(NamedTuple):
+    """A model, and how many numbers of the classifier were left out."""
+
+    model: Model
+    dropped: int
+
+
+def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> Imported:
+    """The model of WeSpeaker's avg_model.pt, or of a folder with it; shapes tell its sizes."""
+    path = Path(path)
+    path = path / "avg_model.pt" if path.is_dir() else path
+    found = read_tensors(path)
+    weights = {n: t.float() if t.is_floating_point() else t for n, t in found.items()}
+    dropped = sum(tensor.numel() for n, tensor in weights.items() if n.startswith(CLASSIFIER))
+    weights = {n: tensor for n, tensor in weights.items() if not n.startswith(CLASSIFIER)}
+    _require_resnet(path, weights)
+    try:
+        encoder = _encoder(weights)
+        encoder.load_state_dict(_renamed(weights, encoder.state_dict()), strict=True)
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} does not have the shape of a ResNet-34 ({error}); {SUPPORTED} imported"
+        ) from error
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(f"{path}: {name} holds values that are not numbers")
+    front_end = Fbank(sample_rate, encoder.num_mels, dither=0.0, window="hamming")
+    model = Model(front_end, encoder, CosineSimilarity(), threshold=None)
+    for part in (model.front_end, model.encoder, model.similarity):
+        part.eval().requires_grad_(False)
+    return Imported(model, dropped)
+
+
+def _require_resnet(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Raise a ValueError that says what a file holds instead of a ResNet of basic blocks."""
+    for part, architecture in OTHERS.items():
+        if any(part in name for name in weights):
+            raise ValueError(f"{path} holds {architecture}; {SUPPORTED} imported")
+    needed = ("conv1.weight", "layer4.0.conv2.weight", "seg_1.weight")
+    missing = [name for name in needed if name not in weights]
+    if missing:
+        some = ", ".join(list(weights)[:4])
+        raise ValueError(f"{path} lacks {missing[0]} (it has {some}, ...); {SUPPORTED} imported")
+
+
+def _encoder(weights: Mapping[str, Tensor]) -> ResNet:
+    """An encoder of the sizes that the weights have."""
+    width = len(weights["conv1.weight"])
+    blocks = tuple(
+        len({name.split(".")[1] for name in weights if name.startswith(f"{stage}.")})
+        for stage in STAGES
+    )
+    strides = 2 ** (len(STAGES) - 1)
+    pooled, channels = weights["seg_1.weight"].shape[1], len(weights["layer4.0.conv2.weight"])
+    hidden_dim, embedding_dim = None, len(weights["seg_1.weight"])
+    if "seg_2.weight" in weights:
+        hidden_dim, embedding_dim = embedding_dim, len(weights["seg_2.weight"])
+    return ResNet(
+        num_mels=pooled // (2 * channels) * strides,
+        width=width,
+        blocks=blocks,
+        embedding_dim=embedding_dim,
+        output=None if hidden_dim is None else {"hidden_dim": hidden_dim},
+    )
+
+
+def _renamed(weights: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """WeSpeaker's weights under our names."""
+    convolutions = {n: tensor for n, tensor in weights.items() if not n.startswith("seg_")}
+    last = {name: weights[f"seg_1.{name}"] for name in ("weight", "bias")}
+    output = {"output.length_is_held": ours["output.length_is_held"]}
+    if "seg_2.weight" in weights:
+        output |= {f"output.hidden.0.{name}": tensor for name, tensor in last.items()}
+        last = _second_layer(weights)
+    output |= {f"output.linear.{name}": tensor for name, tensor in last.items()}
+    counts = {n: tensor for n, tensor in ours.items() if n.endswith("num_batches_tracked")}
+    return counts | convolutions | output
+
+
+def _second_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The layer seg_2, into which the normalisation of its input, seg_bn_1, is drawn."""
+    mean, variance, matrix, bias = (
+        weights[name].double()
+        for name in ("seg_bn_1.running_mean", "seg_bn_1.running_var", "seg_2.weight", "seg_2.bias")
+    )
+    scaled = matrix / (variance + torch.nn.BatchNorm1d(1).eps).sqrt()
+    return {"weight": scaled.float(), "bias": (bias - scaled @ mean).float()}

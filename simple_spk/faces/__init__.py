@@ -1,1 +1,0 @@
-"""Faces: files and alignment, augmentation, encoders; verification over folds, templates, 1:N."""

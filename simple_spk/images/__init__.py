@@ -1,1 +1,0 @@
-"""Images instead of recordings, on the same loss, queue, moving average and training step."""

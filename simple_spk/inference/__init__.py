@@ -1,0 +1,1 @@
+"""Trained models at work: extractor, batch embedding, decisions, trial evaluation."""

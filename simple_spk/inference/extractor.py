@@ -1,0 +1,389 @@
+"""Use a trained model: recordings in; embeddings, scores, decisions and names out."""
+
+import functools
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from simple_spk.data.audio import AudioError
+from simple_spk.distributed import gather_objects
+from simple_spk.evaluation.calibration import Calibration, quality_measures
+from simple_spk.inference.batch_embedding import (
+    BATCH_SECONDS,
+    EmbeddedBatch,
+    NoSpeechError,
+    Recording,
+    embed_recordings,
+    embedded_batches,
+)
+from simple_spk.inference.cpu_resnet import CpuEmbedding
+from simple_spk.inference.decisions import (
+    Candidate,
+    Identification,
+    Verdict,
+    lack_of_evidence,
+    log_odds,
+    posterior,
+)
+from simple_spk.inference.model import Model, embedding_fingerprint, full_precision
+from simple_spk.inference.model_folder import builtin_model, load_model, resolve
+from simple_spk.inference.speaker_store import EnrolledVoices, Voice
+from simple_spk.inference.speech_quality import RecordingQuality
+
+# One recording or several of them: a file, or its samples (samples,) or (channels, samples).
+Recordings = Recording | Iterable[Recording]
+Precision = Literal["fp32", "bf16"]
+PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+NO_CALIBRATION = "the model is not calibrated, so it knows no"
+
+
+class Extractor:
+    """Embeds recordings with a model; answers do not depend on batches or on earlier calls.
+
+    Recordings are files of any rate and number of channels, or arrays and tensors (samples,) or
+    (channels, samples), whose ``sample_rate`` in hertz must be given. Wherever several recordings
+    may be given, one is a list of one.
+
+    ``precision`` is that of the encoder: "bf16" is faster where processors or GPUs know it,
+    and moves an embedding by some thousandths of its length.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        device: str | torch.device = "cpu",
+        precision: Precision = "fp32",
+    ) -> None:
+        self.model = model
+        if precision not in PRECISIONS:
+            raise ValueError(f"the precision must be one of {list(PRECISIONS)}, not {precision!r}")
+        self.precision = precision
+        try:
+            self.device = torch.device(device)
+            for part in (model.front_end, model.encoder, model.similarity):
+                part.to(self.device).eval()
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"the device {device!r} cannot be used: {error}") from error
+        self._on_cpu = (
+            CpuEmbedding(model.front_end, model.encoder, PRECISIONS[precision])
+            if self.device.type == "cpu"
+            else None
+        )
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path | None = None,
+        device: str | torch.device = "cpu",
+        precision: Precision = "fp32",
+    ) -> "Extractor":
+        """The extractor of a model: a folder, such as training writes, or a name on the Hub.
+
+        Without either it is the model that comes with this package.
+        """
+        model = load_model(builtin_model() if folder is None else resolve(folder))
+        return cls(model, device, precision)
+
+    @property
+    def sample_rate(self) -> int:
+        """The rate, in hertz, that recordings are brought to."""
+        return self.model.front_end.sample_rate
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash that tells whether embeddings were made by this very model."""
+        return embedding_fingerprint(self.model)
+
+    # ---- embeddings -----------------------------------------------------------------------------
+
+    def embed(
+        self,
+        recordings: Recordings,
+        sample_rate: int | None = None,
+        batch_seconds: float = BATCH_SECONDS,
+        workers: int = 0,
+        progress: bool = False,
+        durations_seconds: NDArray[np.floating] | None = None,
+    ) -> NDArray[np.float32]:
+        """Embeddings (n, dim) of n recordings, in their order; (1, dim) of a single one.
+
+        With durations (n,), such as a manifest has, no file is opened just to learn them.
+        """
+        several = as_list(recordings)
+        embeddings = embed_recordings(
+            *(several, self.embed_waveforms, self.sample_rate, batch_seconds, workers, progress),
+            durations_seconds=durations_seconds,
+            source_rate=sample_rate,
+            shortest_seconds=self.model.front_end.frame_seconds,
+        )
+        for recording in np.flatnonzero(~np.isfinite(embeddings).all(axis=1)).tolist():
+            raise _no_numbers(several[recording], recording)
+        return embeddings
+
+    def embed_each(
+        self,
+        recordings: Recordings,
+        sample_rate: int | None = None,
+        workers: int = 0,
+        progress: bool = False,
+        with_quality: bool = False,
+    ) -> Iterator[EmbeddedBatch]:
+        """Embeddings as they are made; what cannot be embedded comes as an error, not raised."""
+        several = as_list(recordings)
+        for batch in embedded_batches(
+            *(several, self.embed_waveforms, self.sample_rate),
+            workers=workers,
+            progress=progress,
+            source_rate=sample_rate,
+            with_quality=with_quality,
+            shortest_seconds=self.model.front_end.frame_seconds,
+        ):
+            finite = [bool(np.isfinite(row).all()) for row in batch.embeddings]
+            errors: dict[int, AudioError | OSError] = {
+                index: _no_numbers(several[index], index)
+                for index, good in zip(batch.indexes, finite, strict=True)
+                if not good
+            }
+            yield EmbeddedBatch(
+                list(itertools.compress(batch.indexes, finite)),
+                batch.embeddings[finite],
+                list(itertools.compress(batch.qualities, finite)),
+                batch.errors | errors,
+            )
+
+    @torch.no_grad()
+    def embed_waveforms(self, waveforms: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Embeddings (n, dim) of waveforms (n, samples) in [-1, 1], padded behind lengths (n,)."""
+        if self._on_cpu is not None:
+            return self._on_cpu(waveforms, lengths).clone()  # as tensors that may be trained on
+        if lengths is not None:
+            lengths = lengths.to(self.device)
+        dtype = PRECISIONS[self.precision]
+        with full_precision():
+            features = self.model.front_end(waveforms.to(self.device), lengths)
+            with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
+                return self.model.encoder(*features).float()
+
+    # ---- two voices -----------------------------------------------------------------------------
+
+    def verify(
+        self,
+        enrol: Recordings,
+        test: Recordings,
+        sample_rate: int | None = None,
+        prior: float | None = None,
+        false_accept_rate: float | None = None,
+    ) -> Verdict:
+        """Whether two recordings, or two sides of several recordings each, have one speaker.
+
+        A calibrated model gives a probability, with ``prior`` (0.5) being that of one speaker
+        before anything is heard, and accepts from 0.5 on; or, with a ``false_accept_rate``, where
+        at most that share of pairs of different speakers is accepted. A model without calibration
+        accepts from its own threshold on.
+        """
+        first, second = as_list(enrol), as_list(test)
+        chance, threshold, because = self._threshold(prior, false_accept_rate, voices=1)
+        try:
+            embeddings, qualities = self._listen([*first, *second], sample_rate)
+        except NoSpeechError as error:
+            return Verdict(None, None, None, None, threshold, str(error), ((), ()))
+        sides = (slice(0, len(first)), slice(len(first), None))
+        voices = [_voice(embeddings[side], qualities[side]) for side in sides]
+        scores, ratios = self._compare(voices[:1], voices[1])
+        score, ratio = float(scores[0]), None if ratios is None else float(ratios[0])
+        heard = (tuple(qualities[sides[0]]), tuple(qualities[sides[1]]))
+        accepted = _at_least(threshold, score if ratio is None else ratio)
+        for which, side in zip(("first", "second"), heard, strict=True):
+            lack = lack_of_evidence(side)
+            if lack is not None:
+                accepted, because = None, f"the {which} recording has {lack}"
+                break
+        probability = None if ratios is None else float(posterior(ratios, chance)[0])
+        return Verdict(score, ratio, probability, accepted, threshold, because, heard)
+
+    # ---- known voices ---------------------------------------------------------------------------
+
+    @functools.cached_property
+    def voices(self) -> EnrolledVoices:
+        """The voices that are enrolled, by name; they can be saved and removed here."""
+        return EnrolledVoices(self.fingerprint)
+
+    def load_voices(self, path: str | Path) -> EnrolledVoices:
+        """Use the enrolled voices of a file, in place of those enrolled so far."""
+        self.voices = EnrolledVoices.load(path, self.fingerprint)
+        return self.voices
+
+    def enroll(self, name: str, recordings: Recordings, sample_rate: int | None = None) -> Voice:
+        """Remember a voice by name; more recordings of a name that is known join its others."""
+        embeddings, qualities = self._listen(as_list(recordings), sample_rate)
+        lack = lack_of_evidence(qualities)
+        if lack is not None:
+            raise ValueError(f"{name} cannot be enrolled: the recordings have {lack}: record more")
+        self.voices.add(name, _voice(embeddings, qualities))
+        return self.voices[name]
+
+    def identify(
+        self,
+        recordings: Recordings,
+        sample_rate: int | None = None,
+        prior: float | None = None,
+        false_accept_rate: float | None = None,
+    ) -> Identification:
+        """Whose voice it is among those enrolled, or nobody's.
+
+        The more voices are enrolled, the likelier one of them resembles a stranger by chance.
+        ``prior`` (0.5), the probability that the speaker is enrolled at all, is therefore shared
+        by all of them; the likeliest is accepted if its probability is 0.5 or more. A
+        ``false_accept_rate`` is that of strangers who are taken for anybody, and divided by the
+        number of voices. The own threshold of a model without calibration knows nothing of this.
+        """
+        if not self.voices:
+            raise ValueError("no voice is enrolled: enrol some first, or load them")
+        names = list(self.voices)
+        chance, threshold, because = self._threshold(prior, false_accept_rate, len(names))
+        try:
+            embeddings, qualities = self._listen(as_list(recordings), sample_rate)
+        except NoSpeechError as error:
+            return Identification(None, None, (), threshold, str(error), ())
+        scores, ratios = self._compare(list(self.voices.values()), _voice(embeddings, qualities))
+        probabilities = None if ratios is None else posterior(ratios, chance)
+        order = np.argsort(-(scores if ratios is None else ratios), kind="stable").tolist()
+        candidates = tuple(
+            Candidate(
+                names[row],
+                float(scores[row]),
+                None if ratios is None else float(ratios[row]),
+                None if probabilities is None else float(probabilities[row]),
+            )
+            for row in order
+        )
+        best = candidates[0]
+        if false_accept_rate is None and probabilities is not None:
+            accepted = _at_least(0.5, float(probabilities.max()))
+            if not accepted and probabilities.sum() >= 0.5:
+                accepted, because = None, "several enrolled voices are about as likely"
+        else:
+            value = best.log_likelihood_ratio
+            accepted = _at_least(threshold, best.score if value is None else value)
+        lack = lack_of_evidence(qualities)
+        if lack is not None:
+            accepted, because = None, f"the recording has {lack}"
+        name = best.name if accepted else None
+        return Identification(name, accepted, candidates, threshold, because, tuple(qualities))
+
+    # ---- what these share -----------------------------------------------------------------------
+
+    def _listen(
+        self, recordings: Sequence[Recording], sample_rate: int | None
+    ) -> tuple[NDArray[np.float32], list[RecordingQuality]]:
+        """The embeddings (n, dim) and qualities of n recordings, or the error of one of them.
+
+        Files that cannot be read come before those that merely hold nothing.
+        """
+        if not recordings:
+            raise ValueError("there are no recordings: give at least one")
+        found: dict[int, tuple[NDArray[np.float32], RecordingQuality]] = {}
+        errors: dict[int, AudioError | OSError] = {}
+        for batch in self.embed_each(recordings, sample_rate, with_quality=True):
+            errors |= batch.errors
+            rows = zip(batch.embeddings, batch.qualities, strict=True)
+            found |= dict(zip(batch.indexes, rows, strict=True))
+        # Also when one failed: no other process shall wait for this one.
+        for embedded, failed in gather_objects((found, errors)):
+            found |= embedded
+            errors |= failed
+        if errors:
+            raise errors[min(errors, key=lambda i: (isinstance(errors[i], NoSpeechError), i))]
+        embeddings, qualities = zip(*(found[i] for i in range(len(recordings))), strict=True)
+        return np.stack(embeddings), list(qualities)
+
+    @torch.no_grad()
+    def _compare(
+        self, voices: Sequence[Voice], test: Voice
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Scores (n,) of n voices beside another, and the ratios (n,) of a calibrated model."""
+        sides = [*voices, test]
+        if len(voices[0].embedding) != len(test.embedding):
+            raise ValueError(
+                f"the voices enrolled have embeddings of {len(voices[0].embedding)} numbers, this "
+                f"model makes {len(test.embedding)}: enrol them again"
+            )
+        table = np.stack([voice.embedding for voice in sides])
+        on_device = torch.from_numpy(table).to(self.device)
+        scores = self.model.similarity(on_device[:-1], on_device[-1:])[:, 0].double().cpu().numpy()
+        calibration = self.model.calibration
+        if calibration is None:
+            return scores, None
+        others, this = np.arange(len(voices)), np.full(len(voices), len(voices))
+        seconds = np.array([voice.seconds for voice in sides])
+        return scores, calibration.apply(scores, quality_measures(others, this, seconds, table))
+
+    def _threshold(
+        self, prior: float | None, false_accept_rate: float | None, voices: int
+    ) -> tuple[float, float | None, str]:
+        """The prior to judge by, what to accept from (a ratio or else a score), and why there."""
+        calibration = self.model.calibration
+        if calibration is None:
+            for value, name in ((prior, "probabilities"), (false_accept_rate, "error rates")):
+                if value is not None:
+                    raise ValueError(f"{NO_CALIBRATION} {name}: leave that out, or calibrate it")
+            own = self.model.threshold
+            if own is None:
+                return 0.5, None, "the model has neither a calibration nor a threshold of its own"
+            return 0.5, own, f"accepted from the model's own threshold on, a score of {own:.3g}"
+        prior = 0.5 if prior is None else prior
+        neutral = np.log(voices) - log_odds(prior)
+        if false_accept_rate is None:
+            return prior, float(neutral), f"accepted from a probability of 0.5 on (prior {prior:g})"
+        return prior, *_rate_threshold(calibration, false_accept_rate, voices)
+
+
+def as_list(recordings: Recordings) -> list[Recording]:
+    """One recording or several as a list of them."""
+    if isinstance(recordings, str | os.PathLike | np.ndarray | Tensor):
+        recordings = [recordings]
+    several = list(recordings)
+    for one in several:
+        if not isinstance(one, str | os.PathLike | np.ndarray | Tensor):
+            raise ValueError(
+                f"a recording is a path, an array or a tensor, not a {type(one).__name__}; several "
+                "of them come as a list"
+            )
+    return [Path(one) if isinstance(one, os.PathLike) else one for one in several]
+
+
+def _voice(embeddings: NDArray[np.float32], qualities: Sequence[RecordingQuality]) -> Voice:
+    """The voice that recordings with these embeddings (n, dim) make together."""
+    mean = embeddings.astype(np.float64).mean(axis=0).astype(np.float32)
+    return Voice(mean, len(embeddings), sum(quality.seconds for quality in qualities))
+
+
+def _rate_threshold(
+    calibration: Calibration, false_accept_rate: float, voices: int
+) -> tuple[float, str]:
+    """The ratio to accept from so that strangers pass for one of n voices at a rate, and why."""
+    found = calibration.threshold_at(false_accept_rate, voices)
+    ratio = found.log_likelihood_ratio
+    because = f"accepted from a likelihood ratio of e^{ratio:.1f} on, for a false-accept rate of "
+    because += f"{false_accept_rate:g}" if voices == 1 else f"{false_accept_rate:g} / {voices}"
+    if found.extrapolated:
+        because += " (extrapolated: the calibration list is too short to measure it)"
+    return ratio, because
+
+
+def _at_least(threshold: float | None, value: float) -> bool | None:
+    """Whether a value reaches a threshold, if there is one."""
+    return None if threshold is None else value >= threshold
+
+
+def _no_numbers(recording: Recording, place: int) -> AudioError:
+    """What to say of a recording whose embedding overflowed."""
+    name = recording if isinstance(recording, str | Path) else f"recording {place}"
+    return AudioError(f"{name}: the model makes no finite embedding of it: leave it out")

@@ -1,0 +1,384 @@
+"""A trained model as a folder: model.safetensors (numbers), config.yaml (plain data), README.md.
+
+Loading one reads data only. Classes are looked up by name in a fixed table, YAML is read with the
+safe loader, weights with safetensors: nothing that a folder holds is ever executed. A folder may be
+damaged or ill-meant: what it asks for is compared with the size of what it holds before memory is
+taken, and a model that does not give numbers is refused.
+"""
+
+import hashlib
+import math
+import re
+import reprlib
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from simple_spk import __version__
+from simple_spk.evaluation.calibration import Calibration
+from simple_spk.inference.model import Model
+from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.safe_yaml import read_plain_yaml
+from simple_spk.models.embedding_head import EmbeddingOutput
+from simple_spk.models.fbank import Fbank
+from simple_spk.models.resnet import ResNet
+from simple_spk.models.saved_arguments import wrong_argument
+from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct
+
+CARD_TEMPLATE = """# A speaker-verification model
+
+Tells whether recordings of speech have the same speaker. Made with simple_spk {version}.
+
+| | |
+|---|---|
+| encoder | {encoder}, {parameters:,} parameters |
+| embedding | {dimension} numbers |
+| input | speech at {sample_rate} Hz, {num_mels} mel bands |
+| score | {similarity}{threshold} |
+| probabilities | {probabilities} |
+
+## Use
+
+```python
+from simple_spk import Extractor
+
+extractor = Extractor.load("this folder")
+print(extractor.verify("one.wav", "other.wav"))
+```
+
+```bash
+simple-spk verify --model THIS_FOLDER one.wav other.wav
+```
+
+## Training data
+
+{training_data}
+
+## Figures
+
+No figures are stated. `simple-spk evaluate` measures error rates on a trial list.
+
+Files: `model.safetensors` (weights), `config.yaml` (plain data). Loading executes nothing of them.
+"""
+# The last line, which no page shows; with a hash of all before it, so that edited cards are told.
+MARK = "<!-- written by simple_spk itself: {digest} -->\n"
+
+
+def is_automatic(card: str) -> bool:
+    """Whether ``default_card`` wrote a card, of whatever model and version, and nobody since."""
+    lines = card.splitlines(keepends=True)
+    return bool(lines) and lines[-1] == _mark("".join(lines[:-1]))
+
+
+def _mark(text: str) -> str:
+    """The line that ends the card with this text."""
+    return MARK.format(digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def default_card(model: Model) -> str:
+    """A model card of what the model itself tells, and no promises."""
+    encoder: Any = model.encoder
+    calibration = model.calibration
+    text = CARD_TEMPLATE.format(
+        version=__version__,
+        encoder=type(encoder).__name__,
+        parameters=sum(parameter.numel() for parameter in encoder.parameters()),
+        dimension=encoder.arguments.get("embedding_dim", "some"),
+        sample_rate=model.front_end.sample_rate,
+        num_mels=model.front_end.num_mels,
+        similarity=type(model.similarity).__name__,
+        threshold="" if model.threshold is None else f", accepting from {model.threshold:.4g}",
+        probabilities="none: it is not calibrated"
+        if calibration is None
+        else f"calibrated on {calibration.trained_on or 'a list without a name'}",
+        training_data=model.training_data or "Not stated.",
+    )
+    return text + _mark(text)
+
+
+FORMAT = 2
+PARTS: dict[str, tuple[type[nn.Module], ...]] = {
+    "front_end": (Fbank,),
+    "encoder": (ResNet,),
+    "similarity": (GeneralizedInnerProduct, CosineSimilarity),
+}
+FIELDS = ("format", "made_with", *PARTS, "threshold", "calibration", "training_data")
+CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
+
+# Least and greatest value of arguments, also of each item of a list: nobody's model lies beyond,
+# and what lies within can be built, or is seen not to fit its weights, in no time.
+LIMITS: dict[str, tuple[float, float]] = {
+    "sample_rate": (1000, 96_000),
+    "num_mels": (1, 512),
+    "frame_milliseconds": (1.0, 50.0),
+    "shift_milliseconds": (1.0, 50.0),
+    "lowest_hertz": (0.0, 400.0),
+    "dither": (0.0, 1000.0),
+    "width": (1, 4096),
+    "blocks": (1, 100),
+    "stem_stride": (1, 8),
+    "embedding_dim": (1, 65_536),
+    "hidden_dim": (1, 65_536),
+    "angular_bias": (-1.0, 1.0),
+    "scale": (1e-6, 1e6),
+    "initial_length": (1e-6, 1e6),
+    "minimum_length": (0.0, 1e6),
+    "hold_steps": (0, 2**62),
+}
+MOST_ITEMS = 8  # of an argument that is a list
+STORED_FLOATS = ("F16", "BF16", "F32")
+
+
+def save_model(
+    folder: str | Path, model: Model, card: str | None = None, half_precision: bool = False
+) -> None:
+    """Write a model folder; without a card, its README.md says what the model itself tells.
+
+    half_precision halves the file: matrices and filters are stored as 16-bit floats, and loaded as
+    32-bit floats again.
+    """
+    parts: dict[str, Any] = {name: getattr(model, name) for name in PARTS}
+    for name, part in parts.items():
+        if not isinstance(part, PARTS[name]):
+            raise ValueError(f"{name}: a model folder cannot describe a {type(part).__name__}")
+    weights = {
+        name: _stored(name, tensor.detach().cpu(), half_precision)
+        for name, tensor in nn.ModuleDict(parts).state_dict().items()
+    }
+    config = {
+        "format": FORMAT,
+        "made_with": f"simple_spk {__version__}",
+        **{n: {"class": type(p).__name__, "arguments": p.arguments} for n, p in parts.items()},
+        "threshold": model.threshold,
+        "calibration": None if model.calibration is None else model.calibration.plain(),
+        "training_data": model.training_data,
+    }
+    folder = Path(folder)
+    # All or nothing, as far as three files can be: they appear once the last is written.
+    with (
+        whole_file(folder / CARD) as card_file,
+        whole_file(folder / CONFIG) as config_file,
+        whole_file(folder / WEIGHTS) as weights_file,
+    ):
+        card_file.write_text(card or default_card(model), encoding="utf-8")
+        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+        config_file.write_text(text, encoding="utf-8")
+        # not by save_file, whose files nobody else may read
+        weights_file.write_bytes(save(weights))
+
+
+def load_model(folder: str | Path) -> Model:
+    """The model in a folder, ready for use, or an error that says what is wrong with it."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no model folder at {folder}: correct the path")
+    if not (folder / CONFIG).exists():
+        raise FileNotFoundError(
+            f"{folder / CONFIG} is missing: name a model folder (of a training run, RUN/model)"
+        )
+    config = _read_config(folder / CONFIG)
+    parts: dict[str, Any] = {name: _build(folder, name, config[name]) for name in PARTS}
+    if parts["front_end"].num_mels != parts["encoder"].num_mels:
+        raise ValueError(f"{folder / CONFIG}: front end and encoder differ in num_mels")
+    modules = nn.ModuleDict(parts)
+    modules.load_state_dict(_read_weights(folder / WEIGHTS, modules.state_dict()), assign=True)
+    modules.eval().requires_grad_(False)
+    described = {name: config[name] for name in ("threshold", "calibration", "training_data")}
+    model = Model(**parts, **described)
+    _check_answer(folder, model)
+    return model
+
+
+def builtin_model() -> Path:
+    """The folder of the model that comes with this package."""
+    folder = Path(__file__).parents[1] / "builtin_model"
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            "this copy of simple_spk comes without a model: name a model folder (--model)"
+        )
+    return folder
+
+
+def _stored(name: str, tensor: Tensor, half_precision: bool) -> Tensor:
+    """A weight as the file has it; biases and statistics are few, and stay exact."""
+    if not (half_precision and tensor.is_floating_point() and tensor.ndim > 1):
+        return tensor.contiguous()
+    halved = tensor.half().contiguous()
+    if not halved.isfinite().all():
+        raise ValueError(f"{name} holds values that 16-bit floats cannot: store it in full")
+    return halved
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The fields of config.yaml, known to be of the types that they should; calibration built."""
+    config = read_plain_yaml(path)
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ValueError(f"{path}: expected a mapping with format: {FORMAT}; make the folder again")
+    if set(config) != set(FIELDS):
+        strange = [str(name) for name in set(config) ^ set(FIELDS)]
+        raise ValueError(
+            f"{path}: fields that are unknown or missing: {reprlib.repr(sorted(strange))}; "
+            f"expected just {', '.join(FIELDS)}"
+        )
+    threshold = config["threshold"]
+    is_number = type(threshold) in (int, float) and abs(threshold) < 1e30
+    if threshold is not None and not is_number:
+        raise ValueError(f"{path}: threshold must be a number or null, not {_shown(threshold)}")
+    if not isinstance(config["made_with"], str):
+        raise ValueError(f"{path}: made_with must be text, not {_shown(config['made_with'])}")
+    if not isinstance(config["training_data"], str | None):
+        raise ValueError(
+            f"{path}: training_data must be text or null, not {_shown(config['training_data'])}"
+        )
+    if config["calibration"] is not None:
+        try:
+            config["calibration"] = Calibration.from_plain(config["calibration"])
+        except ValueError as error:
+            raise ValueError(f"{path}, calibration: {error}") from error
+    return config
+
+
+def _build(folder: Path, name: str, entry: Any) -> nn.Module:
+    """The module that config.yaml describes under a name; encoders without memory for weights."""
+    where = f"{folder / CONFIG}, {name}"
+    if not isinstance(entry, dict) or set(entry) != {"class", "arguments"}:
+        raise ValueError(f"{where}: expected the fields class and arguments, found {_shown(entry)}")
+    classes: dict[str, Any] = {cls.__name__: cls for cls in PARTS[name]}
+    chosen, arguments = entry["class"], entry["arguments"]
+    if not isinstance(chosen, str) or chosen not in classes:
+        known = ", ".join(classes)
+        raise ValueError(f"{where}: unknown class {_shown(chosen)}; known: {known}")
+    cls = classes[chosen]
+    if not isinstance(arguments, dict):
+        raise ValueError(f"{where}: arguments must be a mapping, not {_shown(arguments)}")
+    nested = arguments.get("output")
+    _check_arguments(where, cls, arguments)
+    if isinstance(nested, dict):
+        _check_arguments(f"{where}, output", EmbeddingOutput, nested)
+    try:
+        # An encoder comes into being once its weights are known to be there.
+        with torch.device("meta" if name == "encoder" else "cpu"):
+            return cls(**arguments)
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _check_arguments(where: str, cls: type[nn.Module], arguments: dict[str, Any]) -> None:
+    """Raise a ValueError for arguments that are unknown, of another type, or absurd."""
+    constructor: Any = cls.__init__
+    wrong = wrong_argument(constructor, arguments)
+    if wrong is not None:
+        value = _shown(arguments[wrong])
+        raise ValueError(f"{where}: {cls.__name__} takes no argument {wrong} of the value {value}")
+    for name, value in arguments.items():
+        values = value if isinstance(value, list) else [value]
+        numbers = [one for one in values if type(one) in (int, float)]
+        low, high = LIMITS.get(name, (-math.inf, math.inf))
+        if len(values) > MOST_ITEMS or not all(low <= one <= high for one in numbers):
+            raise ValueError(
+                f"{where}: {name} is {_shown(value)}, which no model has: "
+                f"expected {low} to {high}, at most {MOST_ITEMS} of them"
+            )
+
+
+def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a file, of the names, shapes and types that a state dict has."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing or not a file: the model folder is incomplete")
+    try:
+        with safe_open(path, framework="pt") as file:
+            _check_header(path, file, expected)
+            # Copied, as what safetensors gives may change or vanish with the file.
+            weights = {
+                name: file.get_tensor(name).to(tensor.dtype, copy=True)
+                for name, tensor in expected.items()
+            }
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged ({error}): fetch or export it again") from error
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(f"{path}: {name} holds values that are not numbers")
+        if name.endswith("running_var") and bool((tensor < 0).any()):
+            raise ValueError(f"{path}: {name} holds variances below zero")
+    return weights
+
+
+def _check_header(path: Path, file: Any, expected: dict[str, Tensor]) -> None:
+    """Raise unless an opened safetensors file holds just what is expected, before reading it."""
+    found = set(file.keys())
+    strange = sorted(found ^ set(expected))
+    if strange:
+        what = "lacks" if strange[0] in expected else "has, beyond what is expected,"
+        raise ValueError(
+            f"{path} does not fit {path.with_name(CONFIG)}: it {what} {_shown(strange[0])}, "
+            f"{len(strange)} differences in all"
+        )
+    for name, tensor in expected.items():
+        entry = file.get_slice(name)
+        shape, kind = tuple(entry.get_shape()), entry.get_dtype()
+        if shape != tuple(tensor.shape):
+            raise ValueError(
+                f"{path} does not fit {path.with_name(CONFIG)}: {name} has the shape {shape}, "
+                f"expected {tuple(tensor.shape)}"
+            )
+        whole = {torch.int64: "I64", torch.bool: "BOOL"}
+        kinds = STORED_FLOATS if tensor.is_floating_point() else (whole[tensor.dtype],)
+        if kind not in kinds:
+            raise ValueError(f"{path}: {name} is of type {kind}; expected {' or '.join(kinds)}")
+
+
+@torch.no_grad()
+def _check_answer(folder: Path, model: Model) -> None:
+    """Raise unless the model makes numbers of a short sound: weights may overflow together."""
+    waveform = torch.linspace(0.0, 300.0, model.front_end.frame_samples * 8).sin() * 0.1
+    try:
+        embedding = model.encoder(*model.front_end(waveform[None]))
+        answer = model.similarity.pairs(embedding, embedding)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"{folder}: the model cannot compute ({error}): make it again") from error
+    if not (embedding.isfinite().all() and answer.isfinite().all()):
+        raise ValueError(
+            f"{folder / WEIGHTS}: the embeddings of this model are not numbers: make it again"
+        )
+
+
+def _shown(value: Any) -> str:
+    """A value of a config file, cut short for a message."""
+    if isinstance(value, int) and abs(value) > 2**64:
+        return "a huge number"  # whose digits would take long to find
+    return reprlib.repr(value)
+
+
+_HUB_ID = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?", re.ASCII)
+
+
+def resolve(model: str | Path) -> Path:
+    """The folder of a model: the one named, or the local copy of ``owner/name[@revision]``.
+
+    A folder that exists is preferred. What was fetched once is found again without a network.
+
+    >>> resolve("/some/folder").as_posix()
+    '/some/folder'
+    """
+    folder = Path(model)
+    hub_id = _HUB_ID.fullmatch(str(model))
+    if hub_id is None or isinstance(model, Path) or folder.exists():
+        return folder
+    from huggingface_hub import snapshot_download  # slow, and for few
+
+    try:  # nothing else of it is fetched
+        fetched = snapshot_download(
+            hub_id["name"], revision=hub_id["revision"], allow_patterns=[WEIGHTS, CONFIG, CARD]
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise OSError(
+            f"there is no folder {model}, and the Hugging Face Hub did not give such a model "
+            f"({reason}): correct the name, or see to the network"
+        ) from error
+    return Path(fetched)

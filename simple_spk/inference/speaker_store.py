@@ -1,0 +1,161 @@
+"""Voices that are known by name: kept as mean embeddings, in a file without recordings.
+
+A file is tied to the model that made it, as embeddings of different models cannot be compared.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from simple_spk.io.atomic_file import lock_file, whole_file
+
+FORMAT = "simple_spk voices 1"
+LARGEST_NAME = 200
+
+
+class Voice(NamedTuple):
+    """What is known of a voice: the mean of its recordings' embeddings, and how much that is."""
+
+    embedding: NDArray[np.float32]  # (dim,), not normalised: clear recordings count more
+    recordings: int
+    seconds: float
+
+    def joined(self, other: "Voice") -> "Voice":
+        """The voice that all recordings of both make."""
+        count = self.recordings + other.recordings
+        total = self.recordings * self.embedding.astype(np.float64)
+        total += other.recordings * other.embedding.astype(np.float64)
+        mean = (total / count).astype(np.float32)
+        return Voice(mean, count, self.seconds + other.seconds)
+
+
+class EnrolledVoices(Mapping[str, Voice]):
+    """Voices by name, in the order of their enrolment; fingerprint is that of their model."""
+
+    def __init__(self, fingerprint: str) -> None:
+        self.fingerprint = fingerprint
+        self._voices: dict[str, Voice] = {}
+
+    def __getitem__(self, name: str) -> Voice:
+        return self._voices[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._voices)
+
+    def __len__(self) -> int:
+        return len(self._voices)
+
+    def add(self, name: str, voice: Voice) -> None:
+        """Enrol a voice; recordings of a name that is known join its others."""
+        if not (isinstance(name, str) and name.strip() and len(name) <= LARGEST_NAME):
+            raise ValueError(f"a voice needs a name of 1 to {LARGEST_NAME} letters, not {name!r}")
+        dimension = next((len(other.embedding) for other in self.values()), len(voice.embedding))
+        if len(voice.embedding) != dimension:
+            raise ValueError(
+                f"{name} has an embedding of {len(voice.embedding)} numbers, the voices enrolled "
+                f"so far of {dimension}: those are of another model; enrol them again"
+            )
+        known = self._voices.get(name)
+        self._voices[name] = voice if known is None else known.joined(voice)
+
+    def remove(self, name: str) -> None:
+        """Forget a voice."""
+        if name not in self._voices:
+            known = ", ".join(list(self)[:10]) or "nobody"
+            raise ValueError(f"nobody is enrolled as {name!r}; known: {known}")
+        del self._voices[name]
+
+    def save(self, path: str | Path) -> None:
+        """Write them all to one safetensors file, which appears once it is whole."""
+        voices = list(self.values())
+        dimension = len(voices[0].embedding) if voices else 0
+        table = np.empty((len(voices), dimension), np.float32)
+        for row, voice in zip(table, voices, strict=True):
+            row[:] = voice.embedding
+        arrays: dict[str, NDArray[Any]] = {
+            "embeddings": table,
+            "recordings": np.array([voice.recordings for voice in voices], np.int64),
+            "seconds": np.array([voice.seconds for voice in voices], np.float64),
+        }
+        metadata = {
+            "format": FORMAT,
+            "fingerprint": self.fingerprint,
+            "names": json.dumps(list(self), ensure_ascii=False),
+        }
+        with whole_file(path) as partial:
+            partial.write_bytes(save(arrays, metadata))
+
+    @classmethod
+    def load(cls, path: str | Path, fingerprint: str) -> "EnrolledVoices":
+        """The voices of a file, which must be of the model with this fingerprint."""
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"no enrolled voices at {path}: enrol some, or correct the path"
+            )
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            names = _names(metadata, arrays)
+        # TypeError, AttributeError: kinds of numbers that numpy does not know
+        except (SafetensorError, ValueError, RecursionError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{path} is not a file of enrolled voices ({error}): enrol them again"
+            ) from error
+        if metadata.get("fingerprint") != fingerprint:
+            raise ValueError(
+                f"{path} holds voices that another model enrolled: use that one, or enrol them "
+                "again with this one, into another file"
+            )
+        found = cls(fingerprint)
+        rows = zip(*(arrays[k] for k in ("embeddings", "recordings", "seconds")), strict=True)
+        for name, (embedding, recordings, seconds) in zip(names, rows, strict=True):
+            found.add(name, Voice(embedding, int(recordings), float(seconds)))
+        return found
+
+    @classmethod
+    @contextlib.contextmanager
+    def changing(cls, path: str | Path, fingerprint: str) -> Iterator["EnrolledVoices"]:
+        """The voices of a file, or none if it is yet to be made, to be saved when all went well.
+
+        Processes that change the file do so one after the other. What they lock is a file beside
+        it, PATH.lock, which stays: the file itself is another one whenever it was saved.
+        """
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(path.name + ".lock").open("a") as lock:
+            lock_file(lock)
+            voices = cls.load(path, fingerprint) if path.exists() else cls(fingerprint)
+            yield voices
+            voices.save(path)
+
+
+def _names(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    """The names of the voices in a file, or a ValueError that says why it cannot be one."""
+    if metadata.get("format") != FORMAT:
+        raise ValueError(f"expected the format {FORMAT!r}")
+    names = json.loads(metadata.get("names", ""))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("its names are no list of names")
+    if len(set(names)) < len(names):
+        raise ValueError("a name stands there twice")
+    kinds = {"embeddings": (np.float32, 2), "recordings": (np.int64, 1), "seconds": (np.float64, 1)}
+    if set(arrays) != set(kinds):
+        raise ValueError(f"expected the arrays {', '.join(kinds)}")
+    for name, (kind, dimensions) in kinds.items():
+        array = arrays[name]
+        if array.dtype != kind or array.ndim != dimensions or len(array) != len(names):
+            raise ValueError(f"{name} has the type {array.dtype} and the shape {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} holds values that are not numbers")
+    if (arrays["recordings"] < 1).any() or (arrays["seconds"] <= 0).any():
+        raise ValueError("a voice without recordings")
+    return names

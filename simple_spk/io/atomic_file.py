@@ -1,0 +1,57 @@
+"""Files that are whole or do not exist."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """A path to write to, beside ``path``, which it becomes once all went well; folders are made.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "folder" / "name.txt"
+    >>> with whole_file(path) as partial:
+    ...     _ = partial.write_text("text")
+    ...     path.exists()
+    False
+    >>> path.read_text(), partial.exists()
+    ('text', False)
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        yield partial
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    partial.replace(path)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file that, if it exists, is whole."""
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write plain data as a JSON file that, if it exists, is whole."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def lock_file(file: IO[Any], refusal: str | None = None, shared: bool = False) -> None:
+    """Lock an open file until it is closed; if others hold it, wait, or refuse with these words.
+
+    Processes that inherit the file hold the lock with this one. A shared lock keeps only those out
+    that want it for themselves.
+    """
+    import fcntl  # here, so that systems without it can do all that locks nothing
+
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(file, kind if refusal is None else kind | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BlockingIOError(refusal) from error

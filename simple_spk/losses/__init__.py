@@ -1,0 +1,1 @@
+"""SimPLE and the losses it is compared with."""

@@ -1,0 +1,112 @@
+"""The SimPLE objective (the paper's Eq. 8): binary cross-entropy over pairs."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from simple_spk.distributed import mean_over_ranks
+from simple_spk.losses.pair_sums import PairCounts, pair_sums
+from simple_spk.models.similarity import GeneralizedInnerProduct, Similarity
+from simple_spk.schedules import Stages
+
+Reduction = Literal["separate", "joint"]
+
+
+class SimPLELoss(nn.Module):
+    """Mean over pairs of ``alpha log(1 + exp(-(S + b) / r))`` for the same speaker and of
+    ``(1 - alpha) log(1 + exp((S + b) r))`` for two speakers, where S is the similarity.
+
+    Arguments, with the paper's letters:
+        similarity: S, shared with scoring.
+        positive_weight: alpha, the share of positive pairs in the loss.
+        sharpness: r, which stresses hard negatives and easy positives.
+        scale: a factor on the whole loss (the loss weight of the authors' code).
+        initial_bias: where b, one learnable number, starts. A pair is accepted if S > -b.
+        reduction: "separate" takes the means of positives and of negatives apart, as the authors'
+            code does (only so does alpha = 0.001 make sense); "joint" takes one mean over all
+            pairs, as the formula reads.
+
+    positive_weight, sharpness and scale are numbers, or mappings from a training step to the number
+    that holds from that step on: ``{0: 2.0, 5000: 4.0}`` starts softly and goes on sharply.
+
+    With several processes the means run over the pairs of all of them, so that averaged gradients
+    equal those of one process on the joined batch.
+    """
+
+    def __init__(
+        self,
+        similarity: Similarity | None = None,
+        positive_weight: float | dict[int, float] = 0.001,
+        sharpness: float | dict[int, float] = 3.0,
+        scale: float | dict[int, float] = 1.0,
+        initial_bias: float = -10.0,
+        reduction: Reduction = "separate",
+    ) -> None:
+        super().__init__()
+        self.positive_weights = Stages("positive_weight", positive_weight, float)
+        self.sharpnesses = Stages("sharpness", sharpness, float)
+        self.scales = Stages("scale", scale, float)
+        if not all(0.0 < value < 1.0 for value in self.positive_weights.values):
+            raise ValueError(f"positive_weight must lie between 0 and 1, not {positive_weight}")
+        if not all(value > 0.0 for value in (*self.sharpnesses.values, *self.scales.values)):
+            raise ValueError(f"sharpness and scale must be positive, not {sharpness} and {scale}")
+        if reduction not in get_args(Reduction):
+            raise ValueError(f"reduction must be one of {get_args(Reduction)}, not {reduction!r}")
+        self.similarity = GeneralizedInnerProduct() if similarity is None else similarity
+        self.at_step(0)
+        self.reduction = reduction
+        self.bias = nn.Parameter(torch.tensor(float(initial_bias)))
+
+    def at_step(self, step: int) -> None:
+        """Take the numbers that hold at this training step."""
+        self.positive_weight = self.positive_weights(step)
+        self.sharpness = self.sharpnesses(step)
+        self.scale = self.scales(step)
+
+    def forward(
+        self, queries: Tensor, labels: Tensor, keys: Tensor, key_labels: Tensor, own_keys: Tensor
+    ) -> Tensor:
+        """The loss of queries (n, dim) with labels (n,) against keys (m, dim) with key_labels (m,).
+
+        own_keys (n,) names for each query the key made from the same crop: that pair is left out.
+        Keys need no gradient (they come from a queue); if they do, the plain formula gives it.
+        """
+        if keys.requires_grad:
+            return self.plain(queries, labels, keys, key_labels, own_keys)
+        with torch.autocast(queries.device.type, enabled=False):  # sums over millions of pairs
+            queries = queries.to(keys.dtype)
+            positive_sum, negative_sum, counts = pair_sums(
+                self.similarity.lift_queries(queries),
+                self.bias,
+                labels,
+                keys,
+                key_labels,
+                own_keys,
+                self.similarity.lift_keys,
+                self.sharpness,
+            )
+            return self._reduce(positive_sum, negative_sum, counts)
+
+    def plain(
+        self, queries: Tensor, labels: Tensor, keys: Tensor, key_labels: Tensor, own_keys: Tensor
+    ) -> Tensor:
+        """The same number as ``forward``, written as the formula reads: (n, m) matrices in full."""
+        scores = self.similarity(queries, keys) + self.bias
+        same = labels[:, None] == key_labels[None, :]
+        own = torch.zeros_like(same).scatter_(1, own_keys[:, None], True)
+        positive, negative = same & ~own, ~same & ~own
+        positive_sum = -functional.logsigmoid(scores[positive] / self.sharpness).sum()
+        negative_sum = -functional.logsigmoid(-scores[negative] * self.sharpness).sum()
+        return self._reduce(positive_sum, negative_sum, PairCounts(positive.sum(), negative.sum()))
+
+    def _reduce(self, positive_sum: Tensor, negative_sum: Tensor, counts: PairCounts) -> Tensor:
+        """The weighted mean of summed losses; the counts are means over all processes."""
+        positives, negatives = mean_over_ranks(torch.stack(counts).to(positive_sum.dtype))
+        if self.reduction == "joint":
+            positives = negatives = positives + negatives
+        return self.scale * (
+            self.positive_weight * positive_sum / positives.clamp(min=1.0)
+            + (1.0 - self.positive_weight) * negative_sum / negatives.clamp(min=1.0)
+        )

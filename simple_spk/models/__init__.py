@@ -1,0 +1,1 @@
+"""Front end, encoders, embedding head, similarity and momentum encoder."""

@@ -1,0 +1,46 @@
+"""The moving-average encoder that turns recordings into keys."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from simple_spk.schedules import Stages
+
+
+class MomentumEncoder(nn.Module):
+    """A frozen copy of an encoder that follows it: theta_q <- eta theta_q + (1 - eta) theta.
+
+    Only parameters are averaged. BatchNorm of the copy runs in the mode of this module, on its own
+    batches, as in the authors' code; the copy is never used at test time.
+
+    ``momentum``, the paper's eta, is one number, or a mapping from a training step to the number
+    that holds from that step on, for runs too short for 0.999: ``{0: 0.9, 300: 0.99}``.
+    """
+
+    def __init__(self, encoder: nn.Module, momentum: float | dict[int, float] = 0.999) -> None:
+        super().__init__()
+        self.schedule = Stages("momentum", momentum, float)
+        if not all(0.0 <= value <= 1.0 for value in self.schedule.values):
+            raise ValueError(
+                f"momentum must be a number in [0, 1], or a mapping from steps to such numbers, "
+                f"not {momentum}"
+            )
+        self.momentum = self.schedule(0)
+        self.encoder = copy.deepcopy(encoder).requires_grad_(False)
+
+    def at_step(self, step: int) -> None:
+        """Take the momentum that the schedule names for this training step."""
+        self.momentum = self.schedule(step)
+
+    @torch.no_grad()
+    def update(self, encoder: nn.Module) -> None:
+        """Move the copy's parameters towards those of ``encoder`` by one step."""
+        torch._foreach_lerp_(
+            list(self.encoder.parameters()), list(encoder.parameters()), 1.0 - self.momentum
+        )
+
+    @torch.no_grad()
+    def forward(self, *inputs: Tensor | None) -> Tensor:
+        """Keys: what the copy makes of an encoder's inputs."""
+        return self.encoder(*inputs)

@@ -1,0 +1,1 @@
+"""The training loop on SpeechBrain's Brain, its checkpoints and its log."""

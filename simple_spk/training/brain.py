@@ -1,0 +1,303 @@
+"""The training step on SpeechBrain's Brain: encoder, moving average, queue, loss, in this order."""
+
+import difflib
+import logging
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import speechbrain as sb
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from simple_spk.data.dataset import LabelledBatch
+from simple_spk.distributed import (
+    copy_from_first_rank,
+    rank,
+    require_equal_on_all_ranks,
+    world_size,
+)
+from simple_spk.losses.simple import SimPLELoss
+from simple_spk.training.log import TrainingLog, plain_numbers
+
+
+def seed_step(seed: int, epoch: int, step: int) -> None:
+    """Make all random numbers of a training step a function of where the step stands."""
+    state = np.random.SeedSequence((seed, epoch, step, rank())).generate_state(3)
+    torch.manual_seed(int(state[0]))
+    np.random.seed(int(state[1]))
+    random.seed(int(state[2]))
+
+
+def parameter_groups(
+    modules: nn.Module, options_of_prefix: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Optimizer groups: one for each prefix of parameter names, and one for all the others."""
+    groups: dict[str, list[nn.Parameter]] = {prefix: [] for prefix in ("", *options_of_prefix)}
+    for name, parameter in modules.named_parameters():
+        if parameter.requires_grad:
+            prefix = next((p for p in options_of_prefix if name.startswith(p)), "")
+            groups[prefix].append(parameter)
+    names = [name for name, parameter in modules.named_parameters() if parameter.requires_grad]
+    for prefix in options_of_prefix:
+        if not groups[prefix]:
+            similar = difflib.get_close_matches(prefix, names, n=3, cutoff=0.0)
+            raise ValueError(
+                f"parameter_groups: no parameter's name begins with {prefix}; similar names are "
+                f"{', '.join(similar)}"
+            )
+    return [
+        {"params": parameters, **options_of_prefix.get(prefix, {})}
+        for prefix, parameters in groups.items()
+        if parameters
+    ]
+
+
+logger = logging.getLogger(__name__)
+
+
+class SimPLEBrain(sb.Brain):
+    """Trains ``encoder`` with ``loss``; the YAML names all parts.
+
+    modules: ``encoder`` and ``loss``; if inputs need it, ``front_end`` (inputs -> features,
+    lengths); for a loss over a queue, ``momentum_encoder`` and ``queue``. Without a queue the loss
+    is called as loss(embeddings, labels).
+
+    hparams: seed, schedule (step -> factor on learning rates), parameter_groups (see
+    ``init_optimizers``), validation (or None), collapse_check_steps, log_interval, tensorboard
+    (makes a SummaryWriter, or None). Optional: epochs_to_average, best_epoch (see there).
+
+    Any submodule with a method ``at_step(step)`` is told the number of each training step.
+    """
+
+    # ---- one step -------------------------------------------------------------------------------
+
+    def compute_forward(
+        self, batch: LabelledBatch, stage: sb.Stage
+    ) -> tuple[Tensor, Tensor | None]:
+        """Queries (n, dim) of the encoder and, with a queue, keys (n, dim) of its average."""
+        features = self.features(batch.inputs.to(self.device, non_blocking=True))
+        queries = self.modules.encoder(*features)
+        if "queue" not in self.modules:
+            return queries, None
+        return queries, self.modules.momentum_encoder(*features)
+
+    def compute_objectives(
+        self, predictions: tuple[Tensor, Tensor | None], batch: LabelledBatch, stage: sb.Stage
+    ) -> Tensor:
+        """The loss of this batch, which enters the queue first."""
+        queries, keys = predictions
+        labels = batch.labels.to(self.device, non_blocking=True)
+        if keys is None:
+            return self.modules.loss(queries, labels)
+        queue = self.modules.queue
+        own_keys = queue.enqueue(keys, labels)
+        return self.modules.loss(queries, labels, *queue.contents(), own_keys)
+
+    def features(self, inputs: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
+        """What the encoder takes: features with their lengths, or the inputs as they are."""
+        if "front_end" not in self.modules:
+            return (inputs,)
+        return self.modules.front_end(inputs, lengths)
+
+    def on_fit_batch_start(self, batch: LabelledBatch, should_step: bool) -> None:
+        """Fix all randomness of this step, and everything that depends on the step's number."""
+        seed_step(self.hparams.seed, self.epoch, self.step)
+        for module in self.step_aware_modules:
+            module.at_step(self.optimizer_step)
+        factor = self.hparams.schedule(self.optimizer_step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * factor
+
+    def optimizers_step(self) -> None:
+        """Clip the gradient over all parameter groups together, then step."""
+        self.scaler.unscale_(self.optimizer)
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        limit = self.max_grad_norm if self.max_grad_norm > 0 else float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        if not self.scaler.is_enabled() and not torch.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient is no longer finite at training step {self.optimizer_step}: lower "
+                f"the learning rate or max_grad_norm; the last checkpoint is intact"
+            )
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer_step += 1
+
+    def check_loss_isfinite(self, loss: Tensor) -> None:
+        """Stop at once: a loss that is no number spoils the queue and the weights for good."""
+        if not torch.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is no longer finite at training step {self.optimizer_step}: lower the "
+                f"learning rate, or train in fp32 or bf16; the last checkpoint is intact"
+            )
+
+    def on_fit_batch_end(
+        self, batch: LabelledBatch, outputs: tuple[Tensor, Any], loss: Tensor, should_step: bool
+    ) -> None:
+        """Let the moving average follow, and show how training is doing."""
+        if should_step and "momentum_encoder" in self.modules:
+            self.modules.momentum_encoder.update(unwrap(self.modules.encoder))
+        self.training_log.count_batch(len(batch.labels))
+        if self.step % self.hparams.log_interval == 0:
+            self.training_log.show_step(
+                self.optimizer_step,
+                outputs[0],
+                batch.labels.to(self.device),
+                float(loss.detach()),
+                unwrap(self.modules.loss),
+                self.optimizer.param_groups[0]["lr"],
+            )
+
+    # ---- setting up -----------------------------------------------------------------------------
+
+    def fit(self, epoch_counter: Any, train_loader: DataLoader) -> None:
+        """Train on the loader's batches; its batch sampler is told the epoch and where to start."""
+        self.sampler: Any = train_loader.batch_sampler
+        if ("queue" in self.modules) != ("momentum_encoder" in self.modules):
+            raise ValueError("modules: a queue and a momentum_encoder go together")
+        if "queue" not in self.modules and isinstance(self.modules.loss, SimPLELoss):
+            raise ValueError("modules: SimPLELoss needs a queue and a momentum_encoder")
+        if len(train_loader) % self.grad_accumulation_factor:
+            raise ValueError(
+                f"an epoch of {len(train_loader)} batches cannot be divided into steps of "
+                f"{self.grad_accumulation_factor} accumulated batches: change batches_per_epoch"
+            )
+        self.training_log = TrainingLog(
+            self.hparams.tensorboard, self.hparams.collapse_check_steps, not self.noprogressbar
+        )
+        super().fit(epoch_counter, train_loader, progressbar=False)  # the log draws its own bar
+        self.training_log.close()
+
+    def init_optimizers(self) -> None:
+        """Give each parameter to the first of ``parameter_groups`` whose prefix its name has.
+
+        ``parameter_groups`` maps prefixes such as ``loss.bias`` to optimizer options such as
+        ``{lr: 0.01}``; parameters that match none take the optimizer's own options.
+        """
+        modules = self.plain_modules
+        self.optimizer = self.opt_class(
+            parameter_groups(modules, self.hparams.parameter_groups or {})
+        )
+        for group in self.optimizer.param_groups:
+            group["initial_lr"] = group["lr"]
+        self.optimizers_dict = {"opt_class": self.optimizer}
+        self.step_aware_modules: list[Any] = [m for m in modules.modules() if hasattr(m, "at_step")]
+        if self.checkpointer is not None:
+            self.checkpointer.add_recoverable("optimizer", self.optimizer)
+
+    @property
+    def plain_modules(self) -> nn.ModuleDict:
+        """All modules, without what wraps those that train on several processes."""
+        return nn.ModuleDict({name: unwrap(module) for name, module in self.modules.items()})
+
+    def _wrap_distributed(self) -> None:
+        """Data parallelism for modules that train; on CPUs BatchNorm stays local to a process."""
+        if not self.distributed_launch:
+            return
+        on_gpu = self.device_type == "cuda"
+        for name, module in self.modules.items():
+            if on_gpu:  # the moving average too, so that keys are made as queries are
+                module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+            if any(parameter.requires_grad for parameter in module.parameters()):
+                self.modules[name] = DistributedDataParallel(
+                    module,
+                    device_ids=[self.device] if on_gpu else None,
+                    find_unused_parameters=self.find_unused_parameters,
+                )
+
+    def _should_save_intra_epoch_ckpt(self, *args: Any) -> bool:
+        """Never between accumulated batches: their gradients are not part of a checkpoint."""
+        whole_step = self.step % self.grad_accumulation_factor == 0
+        return whole_step and super()._should_save_intra_epoch_ckpt(*args)
+
+    # ---- epochs and evaluation ------------------------------------------------------------------
+
+    def on_stage_start(self, stage: sb.Stage, epoch: int | None = None) -> None:
+        """Begin an epoch, or go on in its middle after a restart (self.step batches are done)."""
+        assert epoch is not None, "the epoch counter names every training epoch"
+        self.epoch = epoch
+        self.sampler.set_epoch(epoch, first_batch=self.step)
+        self.training_log.begin_epoch(epoch, len(self.sampler), self.step)
+
+    def on_stage_end(self, stage: sb.Stage, stage_loss: float, epoch: int | None = None) -> None:
+        """Validate, log and save at the end of an epoch."""
+        self.training_log.close_progress_bar()
+        self.check_ranks()
+        metrics: dict[str, float] = {}
+        if self.hparams.validation is not None:
+            metrics = plain_numbers(self.run_evaluation(self.hparams.validation))
+        self.training_log.show_epoch(epoch, self.optimizer_step, stage_loss, metrics)
+        # The next epoch starts afresh, also after a restart.
+        self.step, self.avg_train_loss = 0, 0.0
+        if self.best_epoch:
+            self.judge_epoch(metrics)
+        self.checkpointer.save_epoch(
+            {"epoch": epoch, **metrics}, self.epochs_to_average, self.best_epoch
+        )
+
+    @property
+    def epochs_to_average(self) -> int:
+        """Over how many epochs the final model is averaged; 1: it is that of one epoch."""
+        return getattr(self.hparams, "epochs_to_average", 1)
+
+    @property
+    def best_epoch(self) -> Mapping[str, str]:
+        """Which epochs count: {max: name of a validation metric}, {min: ...}; empty: the last."""
+        return getattr(self.hparams, "best_epoch", None) or {}
+
+    def judge_epoch(self, metrics: Mapping[str, float]) -> None:
+        """Tell an epoch counter that can stop early how good the epoch was, by a known metric."""
+        for direction, name in self.best_epoch.items():
+            if direction not in ("max", "min") or name not in metrics:
+                raise ValueError(
+                    f"best_epoch must be max or min of a validation metric, one of "
+                    f"{', '.join(metrics) or 'none'}, not {direction}: {name}"
+                )
+            if hasattr(self.hparams.epoch_counter, "update_metric"):
+                self.hparams.epoch_counter.update_metric(metrics[name])
+
+    def choose_epochs(self) -> None:
+        """Make the model, if the YAML says so, the mean of those after the last or best epochs."""
+        if self.epochs_to_average > 1 or self.best_epoch:
+            chosen = {name: unwrap(self.modules[name]) for name in ("encoder", "loss")}
+            epochs = self.checkpointer.load_average(chosen, self.epochs_to_average, self.best_epoch)
+            kind = "best" if self.best_epoch else "last"
+            logger.info(
+                "the model is the mean of those of the %s %d epochs (%s)",
+                *(kind, len(epochs), ", ".join(map(str, epochs))),
+            )
+
+    def run_evaluation(self, evaluation: Any, **options: Any) -> dict[str, Any]:
+        """The metrics of an evaluation, made with the trained encoder and the loss's similarity."""
+        self.modules.eval()
+        # BatchNorm statistics of CPU processes are local; all must embed with the same ones.
+        copy_from_first_rank(unwrap(self.modules.encoder).buffers())
+        similarity = unwrap(self.modules.loss).similarity
+        with torch.no_grad(), self.evaluation_ctx:
+            return evaluation(self.embed, similarity, **options)
+
+    def embed(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Embeddings (n, dim) of inputs (n, ...), padded behind their lengths (n,)."""
+        if lengths is not None:
+            lengths = lengths.to(self.device)
+        return unwrap(self.modules.encoder)(*self.features(inputs.to(self.device), lengths))
+
+    def check_ranks(self) -> None:
+        """Raise unless all processes trained the same model on the same queue."""
+        if world_size() == 1:
+            return
+        state = dict(self.plain_modules.named_parameters())
+        if "queue" in self.modules:
+            state |= dict(self.modules.queue.named_buffers(prefix="queue"))
+        require_equal_on_all_ranks(state)
+        logger.info("state is equal on all %d processes", world_size())
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The module inside a data-parallel wrapper."""
+    return module.module if isinstance(module, DistributedDataParallel) else module

@@ -1,0 +1,193 @@
+"""How training is doing: a progress bar, TensorBoard, lines of the log, and a warning."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from tqdm import tqdm
+
+from simple_spk.distributed import rank
+from simple_spk.models.similarity import GeneralizedInnerProduct, Similarity
+
+
+class BatchGeometry(NamedTuple):
+    """How the embeddings of a batch lie to each other; every field is a mean, nan over no pairs."""
+
+    positive_similarity: float
+    negative_similarity: float
+    positive_cosine: float
+    negative_cosine: float
+    length: float
+
+
+@torch.no_grad()
+def batch_geometry(embeddings: Tensor, labels: Tensor, similarity: Similarity) -> BatchGeometry:
+    """Means over the pairs of different embeddings (n, dim) of one batch, by equality of labels."""
+    embeddings = embeddings.float()
+    same = labels[:, None] == labels[None, :]
+    positive, negative = same & ~torch.eye(len(labels), dtype=torch.bool, device=same.device), ~same
+    directions = functional.normalize(embeddings, dim=-1)
+    means = [
+        (values * pairs).sum() / pairs.sum()
+        for values in (similarity(embeddings, embeddings), directions @ directions.T)
+        for pairs in (positive, negative)
+    ]
+    length = torch.linalg.vector_norm(embeddings, dim=-1).mean()
+    return BatchGeometry(*torch.stack([*means, length]).tolist())
+
+
+def collapse_warning(geometry: BatchGeometry, similarity: Similarity) -> str | None:
+    """What has gone wrong, and what helps; None if the embeddings look healthy."""
+    cure = (
+        "Hold the embedding length at first (initial_length, hold_steps), centre the embedding "
+        "(centred), raise positive_weight, or lower the learning rate."
+    )
+    # Lengths matter only where the score depends on them; a length that is no number counts too.
+    if isinstance(similarity, GeneralizedInnerProduct) and not geometry.length >= 0.5:
+        return (
+            f"Training is collapsing: the mean embedding length is {geometry.length:.3f}, and "
+            f"gradients vanish with it. {cure}"
+        )
+    if geometry.positive_cosine - geometry.negative_cosine < 0.02:
+        return (
+            f"Training is collapsing or has not started: the mean cosine is "
+            f"{geometry.positive_cosine:.3f} within classes and {geometry.negative_cosine:.3f} "
+            f"between classes. {cure}"
+        )
+    return None
+
+
+logger = logging.getLogger(__name__)
+# What a line of the log has room for.
+HEADLINES = ("mean_accuracy", "eer", "min_dcf_0.01", "min_dcf_0.05")
+
+
+class TrainingLog:
+    """Shows the steps and epochs of a training; of several processes, the first one does.
+
+    tensorboard: makes a SummaryWriter, or None.
+    collapse_check_steps: from this training step on, a collapse is warned of, once an epoch.
+    """
+
+    def __init__(
+        self,
+        tensorboard: Callable[[], Any] | None,
+        collapse_check_steps: int,
+        has_progress_bar: bool,
+    ) -> None:
+        self.is_shown = rank() == 0
+        self.summary_writer = tensorboard() if tensorboard is not None and self.is_shown else None
+        self.collapse_check_steps = collapse_check_steps
+        self.has_progress_bar = has_progress_bar and self.is_shown
+
+    def begin_epoch(self, epoch: int | None, batches: int, batches_done: int) -> None:
+        """Draw the progress bar of an epoch, some of whose batches a killed run may have done."""
+        self.crops_since_log, self.last_log_time = 0, time.perf_counter()
+        self.has_warned = False
+        self.progress_bar = tqdm(
+            total=batches,
+            initial=batches_done,
+            desc=f"epoch {epoch}",
+            unit="batch",
+            dynamic_ncols=True,
+            disable=not self.has_progress_bar,
+        )
+
+    def count_batch(self, crops: int) -> None:
+        """Move the progress bar on by one batch."""
+        self.crops_since_log += crops
+        self.progress_bar.update()
+
+    def show_step(
+        self,
+        step: int,
+        queries: Tensor,
+        labels: Tensor,
+        loss_value: float,
+        loss: Any,  # the module: its similarity and, if it has one, its bias
+        learning_rate: float,
+    ) -> None:
+        """The numbers of a training step whose queries (n, dim) with labels (n,) had this loss."""
+        geometry = batch_geometry(queries, labels, loss.similarity)
+        now = time.perf_counter()
+        crops_per_second = self.crops_since_log / (now - self.last_log_time)
+        self.crops_since_log, self.last_log_time = 0, now
+        values = {"loss": loss_value, **geometry._asdict(), "crops_per_second": crops_per_second}
+        bias = ""
+        if hasattr(loss, "bias"):
+            values["bias"] = float(loss.bias.detach())
+            bias = f"bias {values['bias']:.2f}, "
+        self.progress_bar.set_postfix_str(
+            f"loss {loss_value:.3f}, {bias}length {geometry.length:.2f}, "
+            f"S+ {geometry.positive_similarity:.2f}, S- {geometry.negative_similarity:.2f}, "
+            f"{crops_per_second:.0f} crops/s"
+        )
+        values["learning_rate"] = learning_rate
+        self._write_scalars("train", values, step)
+        if self.is_shown and step >= self.collapse_check_steps and not self.has_warned:
+            warning = collapse_warning(geometry, loss.similarity)
+            if warning is not None:
+                logger.warning("step %d: %s", step, warning)
+                self.has_warned = True
+
+    def close_progress_bar(self) -> None:
+        """End the progress bar of an epoch: validation has its own."""
+        self.progress_bar.close()
+
+    def show_epoch(
+        self, epoch: int | None, step: int, loss_value: float, metrics: Mapping[str, float]
+    ) -> None:
+        """The mean loss of an epoch that ended at a training step, and its validation metrics."""
+        shown = {name: value for name, value in metrics.items() if name in HEADLINES} or metrics
+        words = "".join(f", {name} {value:.4g}" for name, value in shown.items())
+        logger.info("epoch %s, step %s: loss %.4f%s", epoch, step, loss_value, words)
+        self._write_scalars("train", {"epoch_loss": loss_value}, step)
+        self._write_scalars("valid", metrics, step)
+
+    def close(self) -> None:
+        """Write what TensorBoard has not written yet."""
+        if self.summary_writer is not None:
+            self.summary_writer.close()
+
+    def _write_scalars(self, kind: str, values: Mapping[str, float], step: int) -> None:
+        """Write numbers to TensorBoard under a training step."""
+        if self.summary_writer is not None:
+            for name, value in values.items():
+                self.summary_writer.add_scalar(f"{kind}/{name}", value, step)
+
+
+def plain_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among metrics; those in a mapping, one level deep, as name_key.
+
+    >>> plain_numbers({"eer": 1.5, "min_dcf": {"0.01": 0.2}, "list": "Vox1-O"})
+    {'eer': 1.5, 'min_dcf_0.01': 0.2}
+    """
+    numbers = {}
+    for name, value in metrics.items():
+        inner = value.items() if isinstance(value, Mapping) else [("", value)]
+        for key, number in inner:
+            if isinstance(number, int | float):
+                numbers[f"{name}_{key}" if key else name] = number
+    return numbers
+
+
+def headline(results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The figures of the first test list that people quote: min_dcf is that of prior 0.01."""
+    first: dict[str, Any] = next(iter(results.values()), {})
+    return first | ({"min_dcf": first["min_dcf"]["0.01"]} if "min_dcf" in first else {})
+
+
+def describe(result: Mapping[str, Any]) -> str:
+    """The metrics of one test in words."""
+    if "eer" not in result:
+        numbers = plain_numbers(result).items()
+        return ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in numbers)
+    accuracy = f"accuracy {result['mean_accuracy']:.2f} %, " if "mean_accuracy" in result else ""
+    return accuracy + (
+        f"EER {result['eer']:.2f} %, minDCF(0.01) {result['min_dcf']['0.01']:.4f} "
+        f"({result['targets']} target and {result['trials'] - result['targets']} non-target trials)"
+    )

@@ -1,0 +1,95 @@
+"""The training data of images: from sampled rows to labelled batches."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from simple_spk.data.dataset import LabelledBatch, labelled_loader
+from simple_spk.data.samplers import ClassSampler, Words, draw_seeds
+from simple_spk.vision.image_table import LabelledImages, images_of
+
+# From an image, uint8 (3, height, width), and a seed to what the encoder takes.
+Transform = Callable[[Tensor, int], Tensor]
+
+
+class SampledImage(NamedTuple):
+    """One training example to be read, and all that is random about it."""
+
+    row: int
+    label: int
+    seed: int  # of what is done to the image after reading
+
+
+class ImageSampler(ClassSampler[SampledImage]):
+    """Batches of ``classes_per_batch`` x ``images_per_class`` images.
+
+    Classes and their images are drawn as ``ClassSampler`` says; by default all classes are equally
+    likely, as in the benchmarks of image retrieval.
+    """
+
+    words = Words("classes", "images", "images_per_class")
+
+    def __init__(
+        self,
+        class_of_row: NDArray[np.int32],
+        classes_per_batch: int,
+        images_per_class: int,
+        batches_per_epoch: int | None = None,
+        count_exponent: float = 0.0,
+        minimum_images: int = 2,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            class_of_row,
+            classes_per_batch,
+            images_per_class,
+            batches_per_epoch,
+            count_exponent,
+            minimum_images,
+            seed,
+        )
+
+    def batch(self, number: int) -> list[SampledImage]:
+        """This process's share of batch ``number`` of the epoch, class by class."""
+        random = self.random_of_batch(number)
+        places = self.draw_classes(random)
+        rows = self.draw_rows(random, places)
+        seeds = draw_seeds(random, rows.shape)
+        share = self.share
+        examples = zip(
+            rows[share].ravel().tolist(),
+            self.classes[places][share].repeat(self.rows_per_class).tolist(),
+            seeds[share].ravel().tolist(),
+            strict=True,
+        )
+        return [SampledImage(*example) for example in examples]
+
+
+class ImageDataset(Dataset[LabelledBatch]):
+    """Images, read and transformed when they are wanted."""
+
+    def __init__(self, images: LabelledImages, transform: Transform) -> None:
+        self.images = images
+        self.transform = transform
+
+    def __getitem__(self, example: SampledImage) -> LabelledBatch:
+        inputs = self.transform(self.images.read(example.row), example.seed)
+        return LabelledBatch(inputs, torch.tensor(example.label))
+
+
+def class_image_loader(
+    table: LabelledImages | str | Path, transform: Transform, workers: int = 0, **sampling: Any
+) -> DataLoader[LabelledBatch]:
+    """Batches of images (n, 3, height, width), read by ``workers`` processes (0: by this one).
+
+    ``sampling`` are the arguments of ``ImageSampler``.
+    """
+    images = images_of(table)
+    sampler = ImageSampler(images.class_of_row, **sampling)
+    return labelled_loader(ImageDataset(images, transform), sampler, workers)

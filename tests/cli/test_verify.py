@@ -1,0 +1,71 @@
+"""Laws of simple-spk verify: it says what the library says, and starts quickly."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simple_spk.inference.extractor import Extractor
+from tests.command_line import Capture, run
+
+
+def test_verify_says_what_the_library_says(
+    model_folder: Path, spoken: list[Path], capsys: Capture
+) -> None:
+    arguments = ("verify", "--model", model_folder, spoken[0], spoken[2])
+    expected = Extractor.load(model_folder).verify(spoken[0], spoken[2])
+    assert run(*arguments, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    for key in ("score", "threshold", "accepted", "probability", "reason"):
+        assert found[key] == pytest.approx(getattr(expected, key)), key
+    assert found["qualities"][1][0]["seconds"] == pytest.approx(1.6)
+    assert run(*arguments) == 0
+    words = capsys.readouterr().out
+    assert f"(score {expected.score:.2f})" in words and "own threshold on, a score of 0.5" in words
+    assert ("same speaker" in words) == expected.accepted
+    assert ("different speakers" in words) == (not expected.accepted)
+    assert f"{spoken[2]}: 1.6 s" in words and "careful: little speech" in words
+
+
+def test_verify_gives_probabilities_and_keeps_a_rate(
+    calibrated_folder: Path, spoken: list[Path], recordings: list[Path], capsys: Capture
+) -> None:
+    arguments = ("verify", "--model", calibrated_folder, spoken[0])
+    verdict = Extractor.load(calibrated_folder).verify(*spoken[:2])
+    assert verdict.probability is not None
+    assert run(*arguments, spoken[1]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"same speaker: probability {100 * verdict.probability:.3g} % (score ")
+    assert len(lines) == 2
+    assert run(*arguments, spoken[1], "--prior", "1e-9") == 0
+    assert "different speakers: probability of the same one" in capsys.readouterr().out
+    assert run(*arguments, spoken[1], "--far", "1e-2") == 0
+    words = capsys.readouterr().out
+    assert "not accepted as the same speaker" in words and "e^400.0 on" in words
+    assert run(*arguments, recordings[0]) == 0
+    words = capsys.readouterr().out
+    assert "not enough evidence: the second recording has 0." in words
+
+
+def test_verify_imports_no_more_than_it_needs(
+    calibrated_folder: Path, spoken: list[Path], tmp_path: Path
+) -> None:
+    """Who asks about two recordings does not wait for what training and reports need."""
+    program = (
+        "import sys; from simple_spk.cli.main import main; main(sys.argv[1:]); "
+        "print(sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    arguments = ["verify", "--model", calibrated_folder, *spoken[:2]]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    modules = done.stdout.splitlines()[-1]
+    assert "'torch'" in modules
+    for slow in ("scipy", "speechbrain", "matplotlib", "tensorboard", "huggingface_hub", "sklearn"):
+        assert f"'{slow}'" not in modules

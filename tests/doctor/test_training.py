@@ -1,0 +1,232 @@
+"""Laws of what doctor foretells of training, and of how it looks at the installation."""
+
+import argparse
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from simple_spk.cli.commands import doctor
+
+from simple_spk.data.manifest import write_manifest
+from simple_spk.doctor.finding import Verdict, is_well
+from simple_spk.doctor.installation import check_installation
+from simple_spk.doctor.training import loader_finding, memory_finding
+from simple_spk.doctor.training_needs import (
+    TrainingNeeds,
+    loader_crops_per_second,
+    measure_needs,
+    workers_needed,
+)
+from simple_spk.doctor.training_setting import TrainingSetting, read_setting
+from simple_spk.models.resnet import ResNet
+
+Capture = pytest.CaptureFixture[str]
+HPARAMS = Path(__file__).parents[2] / "hparams"
+SMALL = TrainingSetting(
+    speakers_per_batch=1,
+    recordings_per_speaker=4,
+    width=4,
+    blocks=(1, 1, 1, 1),
+    stem_stride=2,
+    embedding_dim=16,
+    queue_size=512,
+)
+POSITIVE = st.floats(1e-3, 1e6)
+
+# ---- settings -----------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_those_of_the_paper_s_file() -> None:
+    assert read_setting(HPARAMS / "simple_resnet34.yaml") == TrainingSetting()
+
+
+def test_a_setting_is_read_through_references_and_within_the_encoder() -> None:
+    setting = read_setting(HPARAMS / "mini.yaml")
+    assert (setting.blocks, setting.stem_stride) == ((1, 1, 1, 1), 2)
+    assert (setting.width, setting.embedding_dim, setting.queue_size) == (8, 128, 4096)
+    assert setting.batch == 64
+
+
+def test_crops_that_grow_with_the_epochs() -> None:
+    """Memory is needed for the longest, time for the mean over all epochs."""
+    setting = read_setting(HPARAMS / "simple_resnet34_modern.yaml")
+    assert setting.longest_crop_seconds == 8.0
+    assert setting.mean_crop_seconds == pytest.approx((140 * 3.0 + 10 * 7.0) / 150)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"speakers_per_batch": 0},
+        {"width": 0},
+        {"queue_size": -1},
+        {"workers": -1},
+        {"crop_seconds": (3.0, 2.0)},
+        {"crop_seconds": {1: (1.0, 2.0), 5: (0.0, 1.0)}},
+    ],
+    ids=str,
+)
+def test_a_setting_without_sense_is_refused(change: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        replace(SMALL, **change)
+
+
+def test_nothing_in_a_yaml_file_is_executed(tmp_path: Path) -> None:
+    path, trace = tmp_path / "evil.yaml", tmp_path / "trace"
+    path.write_text(
+        f"bad: !apply:pathlib.Path.touch [!new:pathlib.Path ['{trace}']]\n"
+        f"worse: !!python/object/apply:os.system ['touch {trace}']\n"
+    )
+    with pytest.raises(ValueError, match=r"evil\.yaml"):
+        read_setting(path)
+    path.write_text(path.read_text().splitlines()[0] + "\nqueue: {}\nencoder: !new:os.system {}\n")
+    with pytest.raises(ValueError, match="ResNet"):
+        read_setting(path)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("encoder: !new:simple_spk.models.resnet.ResNet {}\nqueue: {}\nwidth: wide\n", "'wide'"),
+        ("encoder: !new:simple_spk.models.resnet.ResNet {}\n", "queue"),
+        ("encoder: [\n", "YAML"),
+        ("just words", "no settings"),
+    ],
+)
+def test_a_file_that_says_too_little_is_named(tmp_path: Path, text: str, word: str) -> None:
+    path = tmp_path / "hparams.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=word) as error:
+        read_setting(path)
+    assert str(path) in str(error.value)
+
+
+# ---- needs --------------------------------------------------------------------------------------
+
+
+def test_what_is_measured_has_the_right_proportions() -> None:
+    """Activations grow with the crop, the queue with its size; the parameters are the network's."""
+    needs = measure_needs(replace(SMALL, crop_seconds=(1.0, 1.0)))
+    longer = measure_needs(replace(SMALL, crop_seconds=(2.0, 2.0), queue_size=1024))
+    network = ResNet(width=4, blocks=(1, 1, 1, 1), stem_stride=2, embedding_dim=16)
+    assert needs.parameters == sum(parameter.numel() for parameter in network.parameters())
+    ratio = longer.activation_bytes_per_crop / needs.activation_bytes_per_crop
+    assert ratio == pytest.approx(2.0, rel=0.1)
+    foretold = measure_needs(replace(SMALL, crop_seconds=(1.0, 2.0)))  # measured at 1.5 s
+    assert foretold.activation_bytes_per_crop == pytest.approx(
+        longer.activation_bytes_per_crop, rel=0.1
+    )
+    assert longer.queue_bytes == 2 * needs.queue_bytes
+    assert longer.batch_bytes == 2 * needs.batch_bytes == 2 * 4 * 16000 * 4
+    assert needs.step_seconds > 0.0
+
+
+def test_activations_are_at_least_the_maps_of_the_network() -> None:
+    """Each convolution's output is needed for its gradient, so the sum of these is a floor."""
+    frames, mels, width = 100, 40, 4  # of a crop of 2 s behind a stem of stride 2
+    maps = 0
+    for stage in range(4):
+        maps += width * 2**stage * math.ceil(mels / 2**stage) * math.ceil(frames / 2**stage) * 2
+    needs = measure_needs(replace(SMALL, crop_seconds=(2.0, 2.0)))
+    assert 4 * maps < needs.activation_bytes_per_crop < 10 * 4 * maps
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 256),
+    st.integers(1, 8),
+    st.floats(1e5, 1e9),
+    st.floats(1e8, 1e11),
+)
+def test_the_cure_for_want_of_memory_fits(
+    speakers: int, recordings: int, bytes_per_crop: float, available: float
+) -> None:
+    setting = TrainingSetting(speakers_per_batch=speakers, recordings_per_speaker=recordings)
+    needs = TrainingNeeds(1000, 16000, 10**6, bytes_per_crop, 0, 1.0)
+    finding = memory_finding("", setting, needs, available)
+    room = 0.9 * available
+    assert (finding.verdict is Verdict.OK) == (needs.memory_bytes(setting.batch) <= room)
+    if finding.verdict is Verdict.PROBLEM and "accumulate" in finding.cure:
+        numbers = dict(word.strip("-;").split("=") for word in finding.cure.split() if "=" in word)
+        fitting = int(numbers["speakers_per_batch"])
+        assert fitting * int(numbers["grad_accumulation_factor"]) == speakers
+        assert needs.memory_bytes(fitting * recordings) <= room
+
+
+@settings(deadline=None)
+@given(POSITIVE, POSITIVE, st.integers(1, 64))
+def test_as_few_workers_as_keep_up(consumed: float, delivered: float, workers: int) -> None:
+    wanted = workers_needed(consumed, delivered, workers)
+    each = delivered / workers
+    assert wanted * each >= consumed
+    assert wanted == 1 or (wanted - 1) * each < 1.25 * consumed * (1 + 1e-9)
+    finding = loader_finding("", consumed, delivered, workers)
+    assert (finding.verdict is Verdict.OK) == (delivered >= consumed)
+    assert ("not the bottleneck" in finding.text) == (delivered >= consumed)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, noisy_tone: Callable[..., NDArray[np.float32]]) -> Path:
+    """Four speakers with three recordings of two seconds each."""
+    path = tmp_path / "train.csv"
+    names = [f"{speaker}-{take}" for speaker in range(4) for take in range(3)]
+    for number, name in enumerate(names):
+        soundfile.write(tmp_path / f"{name}.flac", noisy_tone(2.0, seed=number), 16000)
+    wavs = [f"{name}.flac" for name in names]
+    write_manifest(path, names, wavs, [2.0] * 12, [name[0] for name in names])
+    return path
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_loader_is_measured(manifest: Path, workers: int) -> None:
+    setting = replace(SMALL, crop_seconds=(0.5, 1.0))
+    assert 1.0 < loader_crops_per_second(manifest, setting, workers) < 1e6
+
+
+def test_the_command_tells_what_training_needs(manifest: Path, capsys: Capture) -> None:
+    parser = argparse.ArgumentParser()
+    doctor.add_arguments(parser)
+    words = ["--training", "--device", "cpu", "--manifest", str(manifest), "--width", "4"]
+    words += ["--embedding-dim", "16", "--queue", "512", "--batch", "8", "--workers", "1"]
+    doctor.run(parser.parse_args([*words, "--crop-seconds", "0.5", "1", "--processes", "1"]))
+    said = capsys.readouterr().out
+    for word in ("training with batch 8", "per step", "M parameters", "bottleneck", "queue"):
+        assert word in said
+    with pytest.raises(ValueError, match="warp"):
+        doctor.run(parser.parse_args([*words, "--device", "warp"]))
+    with pytest.raises(ValueError, match="multiple"):
+        doctor.run(parser.parse_args([*words, "--batch", "7"]))
+
+
+# ---- installation -------------------------------------------------------------------------------
+
+
+def test_an_installation_that_passes_the_tests_is_sound(tmp_path: Path) -> None:
+    findings = check_installation([tmp_path, tmp_path / "not" / "yet" / "there"])
+    assert is_well(findings), [finding for finding in findings if finding.verdict != "OK"]
+    kinds = [finding.kind for finding in findings]
+    for kind in ("Python", "torch", "SpeechBrain", "soundfile", "AAC", "CPU cores"):
+        assert kind in kinds
+    assert kinds.count("disk") == 2
+
+
+def test_versions_that_do_not_match_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the metadata alone: importing such a pair may fail."""
+    folder = tmp_path / "torchaudio-2.8.1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: torchaudio\nVersion: 2.8.1\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (finding,) = (found for found in check_installation() if found.kind == "torch")
+    assert finding.verdict is Verdict.PROBLEM
+    assert "torchaudio 2.8.1" in finding.text

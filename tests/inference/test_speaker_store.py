@@ -1,0 +1,165 @@
+"""Laws of enrolled voices: means of recordings, in a file that belongs to one model."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_tensors
+
+from simple_spk.inference.extractor import Extractor
+from simple_spk.inference.speaker_store import EnrolledVoices, Voice
+
+
+def voice(seed: int, recordings: int = 1) -> Voice:
+    random = np.random.default_rng(seed)
+    return Voice(random.normal(size=8).astype(np.float32), recordings, 1.5 * recordings)
+
+
+@pytest.fixture
+def voices() -> EnrolledVoices:
+    found = EnrolledVoices("this model")
+    for number, name in enumerate(("Ann", "Bjørn", "李")):
+        found.add(name, voice(number, number + 1))
+    return found
+
+
+def test_recordings_of_a_known_name_join_its_others_in_any_portions() -> None:
+    parts = [voice(seed) for seed in range(5)]
+    expected = np.mean([part.embedding for part in parts], axis=0)
+    for portions in ([1, 1, 1, 1, 1], [3, 2], [1, 4]):
+        found = EnrolledVoices("x")
+        start = 0
+        for size in portions:
+            some = parts[start : start + size]
+            mean = np.mean([part.embedding for part in some], axis=0)
+            found.add("Ann", Voice(mean, size, 1.5 * size))
+            start += size
+        assert (found["Ann"].recordings, found["Ann"].seconds) == (5, 7.5)
+        np.testing.assert_allclose(found["Ann"].embedding, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_what_is_saved_is_loaded(count: int, voices: EnrolledVoices, tmp_path: Path) -> None:
+    for name in list(voices)[count:]:
+        voices.remove(name)
+    voices.save(tmp_path / "voices")
+    found = EnrolledVoices.load(tmp_path / "voices", "this model")
+    assert list(found) == list(voices)
+    for name, expected in voices.items():
+        assert np.array_equal(found[name].embedding, expected.embedding)
+        assert found[name][1:] == expected[1:]
+    assert [path.name for path in tmp_path.iterdir()] == ["voices"]
+
+
+def test_voices_of_another_model_are_refused(voices: EnrolledVoices, tmp_path: Path) -> None:
+    voices.save(tmp_path / "voices")
+    with pytest.raises(ValueError, match="voices that another model enrolled"):
+        EnrolledVoices.load(tmp_path / "voices", "another model")
+
+
+def test_names_must_be_names(voices: EnrolledVoices) -> None:
+    for wrong in ("", "  ", "x" * 201, 3):
+        with pytest.raises(ValueError, match="needs a name"):
+            voices.add(wrong, voice(0))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"enrolled as 'Zoe'; known: Ann, Bjørn"):
+        voices.remove("Zoe")
+
+
+def test_files_that_are_none_are_named(voices: EnrolledVoices, tmp_path: Path) -> None:
+    path = tmp_path / "voices"
+    with pytest.raises(FileNotFoundError, match="no enrolled voices"):
+        EnrolledVoices.load(path, "this model")
+    voices.save(path)
+    whole = path.read_bytes()
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata()
+    arrays = load_file(path)
+    broken = arrays["embeddings"].copy()
+    broken[0, 0] = np.nan
+    for changed, described in (
+        (arrays | {"embeddings": broken}, metadata),
+        (arrays | {"embeddings": arrays["embeddings"][:2]}, metadata),
+        (arrays | {"embeddings": arrays["embeddings"].astype(np.float64)}, metadata),
+        (arrays | {"recordings": arrays["recordings"] * 0}, metadata),
+        ({"embeddings": arrays["embeddings"]}, metadata),
+        (arrays, metadata | {"names": "["}),
+        (arrays, metadata | {"names": "[" * 100_000}),
+        (arrays, metadata | {"names": json.dumps(["Ann"] * 3)}),
+        (arrays, metadata | {"names": json.dumps([1, 2, 3])}),
+        (arrays, metadata | {"format": "other"}),
+        (arrays, None),
+    ):
+        save_file(changed, path, described)
+        with pytest.raises(ValueError, match=r"is not a file of enrolled voices"):
+            EnrolledVoices.load(path, "this model")
+    brief = {name: torch.from_numpy(array).bfloat16() for name, array in arrays.items()}
+    save_tensors(brief, path, metadata)
+    with pytest.raises(ValueError, match=r"is not a file of enrolled voices"):
+        EnrolledVoices.load(path, "this model")
+    for content in (b"", b"pickle", whole[:50], whole[:-10]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"is not a file of enrolled voices"):
+            EnrolledVoices.load(path, "this model")
+
+
+def test_an_extractor_goes_on_with_saved_voices(
+    model_folder: Path, spoken: list[Path], tmp_path: Path
+) -> None:
+    first, second = Extractor.load(model_folder), Extractor.load(model_folder)
+    first.enroll("Ann", spoken[0])
+    first.enroll("Ann", [spoken[1]])
+    first.enroll("Bob", spoken[2:4])
+    first.voices.save(tmp_path / "voices")
+    second.load_voices(tmp_path / "voices")
+    assert second.identify(spoken[4]).candidates == first.identify(spoken[4]).candidates
+    together = Extractor.load(model_folder)
+    together.enroll("Ann", spoken[:2])
+    np.testing.assert_allclose(
+        together.voices["Ann"].embedding, first.voices["Ann"].embedding, rtol=1e-4, atol=1e-5
+    )
+
+
+def enrol_in_process(number: int, path: str) -> None:
+    """One of several processes that each enrol somebody, slowly."""
+    with EnrolledVoices.changing(path, "this model") as voices:
+        time.sleep(0.1)
+        voices.add(f"voice {number}", voice(number))
+
+
+def test_processes_that_enrol_at_once_lose_no_voice(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "voices"
+    torch.multiprocessing.spawn(enrol_in_process, args=(str(path),), nprocs=3)
+    assert set(EnrolledVoices.load(path, "this model")) == {f"voice {n}" for n in range(3)}
+
+
+def test_a_change_that_fails_changes_nothing(voices: EnrolledVoices, tmp_path: Path) -> None:
+    path = tmp_path / "voices"
+    voices.save(path)
+    before = path.read_bytes()
+    with (
+        pytest.raises(ValueError, match="nobody is enrolled as 'Zoe'"),
+        EnrolledVoices.changing(path, "this model") as changed,
+    ):
+        changed.remove("Ann")
+        changed.remove("Zoe")
+    assert path.read_bytes() == before
+
+
+def test_voices_of_another_dimension_are_named(
+    model_folder: Path, spoken: list[Path], tmp_path: Path
+) -> None:
+    extractor = Extractor.load(model_folder)
+    strangers = EnrolledVoices(extractor.fingerprint)
+    strangers.add("Ann", voice(0))
+    strangers.save(tmp_path / "voices")
+    extractor.load_voices(tmp_path / "voices")
+    with pytest.raises(ValueError, match="of 8 numbers, this model makes 16: enrol them again"):
+        extractor.identify(spoken[0])
+    for name in ("Ann", "Bob"):
+        with pytest.raises(ValueError, match="of 16 numbers, the voices enrolled so far of 8"):
+            extractor.enroll(name, spoken[0])

@@ -1,0 +1,363 @@
+"""recipes/OpenSpeech: downloads and prepared folders become tables; joined words lose nothing."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from recipes.OpenSpeech.calibration_set import make_calibration_set
+from recipes.OpenSpeech.corpora import (
+    ARABIC_COMMANDS,
+    AUDIOMNIST,
+    DSPSPEECH20,
+    find_speechocean762,
+    find_words,
+)
+from recipes.OpenSpeech.prepare import (
+    main,
+    prepare_open_speech,
+    split_open_speech,
+    write_lists_of_corpora,
+)
+from recipes.OpenSpeech.sounds import NOISE_KINDS, make_room, make_sounds
+from recipes.OpenSpeech.sources import read_prepared
+from recipes.OpenSpeech.words import FADE_SAMPLES, join_words, make_recordings
+from simple_spk.corpora.tables import Recording
+from simple_spk.data.augmentation import Augmentation
+from simple_spk.data.manifest import read_manifest
+from simple_spk.inference.trial_evaluation import VerificationEvaluation
+
+ROOT = Path(__file__).parents[2]
+WORD_SECONDS = 0.9
+WORDS = 14  # 12.6 s, which make two recordings
+
+
+def write_word(path, noisy_tone, hertz, seed, sample_rate=16000, seconds=WORD_SECONDS):
+    """A word of a voice, with digital silence around it, as isolated words often have."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    waveform = noisy_tone(seconds * sample_rate / 16000, hertz * 16000 / sample_rate, seed)
+    waveform[: len(waveform) // 10] = 0.0
+    soundfile.write(path, waveform, sample_rate)
+
+
+@pytest.fixture(scope="module")
+def downloads(noisy_tone, tmp_path_factory):
+    """Small corpora laid out as the real ones are, by name of the argument that takes them."""
+    root = tmp_path_factory.mktemp("downloads")
+    takes = range(WORDS)
+    for number, speaker in enumerate(("01", "02", "03", "41", "42")):
+        for take in takes:
+            path = root / f"AudioMNIST/data/{speaker}/{take % 10}_{speaker}_{take}.wav"
+            write_word(path, noisy_tone, 100.0 + 15 * number, take, 48000)
+    for number, speaker in enumerate(("16307110258", "16307130194")):
+        for take in takes:
+            name = f"{speaker}/{speaker}-{take % 20:02}-{take + 1:02}.wav"
+            path = root / "DSPSpeech-20/speech_data" / name
+            write_word(path, noisy_tone, 180.0 + 15 * number, take)
+    for number, speaker in enumerate(("00000001", "00000030")):
+        for take in takes:
+            word = ("zoom in", "backward")[take % 2]
+            path = root / f"arabic/dataset/{word}/{speaker}_NO_{take + 1:02}.wav"
+            write_word(path, noisy_tone, 220.0 + 15 * number, take)
+    ocean = root / "ocean/speechocean762"
+    for part, speakers in (("train", ("0001", "0005", "0006")), ("test", ("0003", "0024"))):
+        (ocean / part).mkdir(parents=True)
+        utterances = [f"0{speaker}00{take}" for speaker in speakers for take in range(3)]
+        places = {name: f"WAVE/SPEAKER{name[1:5]}/{name}.WAV" for name in utterances}
+        lines = "".join(f"{name}\t{place}\n" for name, place in places.items())
+        (ocean / part / "wav.scp").write_text(lines)
+        lines = "".join(f"{name}\t{name[1:5]}\n" for name in utterances)
+        (ocean / part / "utt2spk").write_text(lines)
+        for name, place in places.items():
+            hertz = 90.0 + int(name[1:5])
+            write_word(ocean / place, noisy_tone, hertz, int(name[-1]), seconds=2.5)
+    return {
+        "speechocean762": root / "ocean",
+        "audiomnist": root / "AudioMNIST",
+        "dspspeech20": root / "DSPSpeech-20",
+        "arabic_commands": root / "arabic",
+    }
+
+
+@pytest.fixture(scope="module")
+def data(downloads, tmp_path_factory):
+    """All corpora, prepared."""
+    folder = tmp_path_factory.mktemp("data")
+    prepare_open_speech(folder, **downloads, valid_fraction=0.5)
+    return folder
+
+
+def rows_of(path):
+    """The rows of a CSV file as dictionaries."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_tests_are_the_corpora_s_own_and_no_speaker_is_in_two_parts(data):
+    parts = {
+        part: {row["spk_id"] for row in rows_of(data / f"{part}.csv")}
+        for part in ("train", "valid", "test")
+    }
+    assert parts["test"] == {"so0003", "so0024", "am41", "am42"}
+    assert not parts["train"] & parts["valid"] and len(parts["train"] | parts["valid"]) == 10
+    assert not any("1630711" in speaker for speaker in parts["train"] | parts["valid"])
+
+
+def test_speakers_are_compared_within_their_corpus(data):
+    for name, corpora in {
+        "test_trials.txt": {"speechocean762", "audiomnist"},
+        "test_trials_audiomnist.txt": {"audiomnist"},
+        "test_trials_speechocean762.txt": {"speechocean762"},
+    }.items():
+        for manifest in ("test.csv", "test_2s.csv"):
+            trials = VerificationEvaluation(data / name, manifest=data / manifest).trials
+            corpus = np.array([identifier.split("/")[0] for identifier in trials.ids])
+            assert (corpus[trials.enrol] == corpus[trials.test]).all()
+            assert set(corpus) == corpora
+            assert 0 < trials.is_target.sum() < len(trials)
+
+
+def test_lists_of_a_corpus_hold_all_pairs(data):
+    trials = VerificationEvaluation(
+        data / "test_trials_speechocean762.txt", manifest=data / "test.csv"
+    ).trials
+    count = len(trials.ids)
+    assert len(trials) == count * (count - 1) // 2
+
+
+def test_each_corpus_has_a_list_of_its_validation_speakers(data, tmp_path, caplog):
+    rows = rows_of(data / "valid.csv")
+    corpora = {row["ID"].split("/")[0] for row in rows}
+    listed = {path.stem.removeprefix("valid_trials_") for path in data.glob("valid_trials_*.txt")}
+    assert listed and listed <= corpora
+    for corpus in corpora:
+        here = [row for row in rows if row["ID"].startswith(f"{corpus}/")]
+        assert (corpus in listed) == (len({row["spk_id"] for row in here}) > 1)
+        if corpus in listed:
+            for manifest in ("valid.csv", "valid_2s.csv"):
+                trials = VerificationEvaluation(
+                    data / f"valid_trials_{corpus}.txt", manifest=data / manifest
+                ).trials
+                assert set(trials.ids) == {row["ID"] for row in here}
+                assert len(trials) == len(here) * (len(here) - 1) // 2
+    alone = [Recording(f"c/{take}", f"{take}.wav", 1.0, "Ann", "c") for take in range(3)]
+    write_lists_of_corpora(tmp_path, "valid", alone)
+    assert "valid_trials_c.txt: pairs of one speaker and of two are needed" in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_made_sounds_are_what_augmentation_takes(data):
+    make_sounds(data, count=3)
+    written = {path: path.stat().st_mtime_ns for path in (data / "sounds").rglob("*.wav")}
+    make_sounds(data, count=3)
+    assert len(written) == 9
+    assert all(path.stat().st_mtime_ns == time for path, time in written.items())
+    augmentation = Augmentation(
+        data / "noises.csv",
+        data / "rooms.csv",
+        probability=1.0,
+        kinds=NOISE_KINDS,
+        channel_probability=0.5,
+    )
+    speech = np.random.default_rng(0).normal(0, 0.1, 16000).astype(np.float32)
+    for seed in range(20):
+        heard = augmentation(speech, seed)
+        assert heard.dtype == np.float32 and heard.shape == speech.shape
+        assert np.isfinite(heard).all() and not np.array_equal(heard, speech)
+
+
+def test_the_calibration_set_is_of_validation_speakers_at_several_durations(data):
+    count = make_calibration_set(data)
+    rows = rows_of(data / "calibration.csv")
+    assert {row["spk_id"] for row in rows} == {row["spk_id"] for row in rows_of(data / "valid.csv")}
+    assert {"2.000", "4.000"} <= {row["duration"] for row in rows}
+    trials = VerificationEvaluation(
+        data / "calibration_trials.txt", manifest=data / "calibration.csv"
+    ).trials
+    assert len(trials) == count > 0
+
+
+def test_rooms_begin_with_the_direct_sound():
+    for seed in range(20):
+        response = make_room(np.random.default_rng(seed))
+        assert np.abs(response).argmax() == 0
+
+
+def test_every_word_is_in_just_one_recording(data):
+    rows = [row for part in ("train", "valid", "test") for row in rows_of(data / f"{part}.csv")]
+    joined = [row for row in rows if not row["spk_id"].startswith("so")]
+    for speaker in {row["spk_id"] for row in joined}:
+        seconds = [float(row["duration"]) for row in joined if row["spk_id"] == speaker]
+        assert all(5.0 < value < 7.0 for value in seconds)
+        joints = WORDS - len(seconds)
+        expected = WORDS * WORD_SECONDS - joints * FADE_SAMPLES / 16000
+        assert sum(seconds) == pytest.approx(expected, abs=0.01)
+    wav = read_manifest(data / "train.csv").wav(0)
+    assert soundfile.info(wav).samplerate == 16000
+
+
+def test_crops_are_the_middle_of_their_recordings(data):
+    whole, crops = (read_manifest(data / name) for name in ("test.csv", "test_2s.csv"))
+    for row in range(len(crops)):
+        crop, _ = soundfile.read(crops.wav(row), dtype="float32")
+        recording, _ = soundfile.read(whole.wav(row), dtype="float32")
+        start = (len(recording) - len(crop) + 1) // 2
+        assert len(crop) == 32000
+        assert np.abs(crop - recording[start : start + 32000]).max() < 1e-4
+
+
+def test_a_second_run_makes_nothing_again_but_new_words_do(downloads, data, noisy_tone, tmp_path):
+    def times(folder):
+        return {path: path.stat().st_mtime_ns for path in folder.rglob("*.flac")}
+
+    before, tables = times(data), {p.name: p.read_bytes() for p in data.glob("*.*")}
+    prepare_open_speech(data, **downloads, valid_fraction=0.5)
+    assert times(data) == before
+    assert {path.name: path.read_bytes() for path in data.glob("*.*")} == tables
+    words = sorted((downloads["dspspeech20"] / "speech_data/16307110258").iterdir())
+    make_recordings(words[:-1], tmp_path / "speaker")
+    before = times(tmp_path)
+    make_recordings(words, tmp_path / "speaker")
+    assert not set(times(tmp_path).values()) & set(before.values())
+    assert [path.name for path in tmp_path.iterdir()] == ["speaker"]
+
+
+def test_unusable_words_are_named_and_stay_named(noisy_tone, tmp_path):
+    names = [f"0_01_{take}.wav" for take in range(4)]
+    for take, name in enumerate(names):
+        write_word(tmp_path / "01" / name, noisy_tone, 120.0, take)
+    (tmp_path / "01" / names[0]).write_text("no audio")
+    soundfile.write(tmp_path / "01" / names[1], np.zeros(8000), 16000)
+    soundfile.write(tmp_path / "01" / names[2], noisy_tone(0.02), 16000)
+    soundfile.write(tmp_path / "01" / "stranger.wav", noisy_tone(0.5), 16000)
+    corpus = find_words(tmp_path, AUDIOMNIST)
+    assert [path.name for path in corpus.strangers] == ["stranger.wav"]
+    faults = make_recordings(corpus.speakers[0].files, tmp_path / "made/am01")
+    reasons = [faults[str(tmp_path / "01" / name)] for name in names[:3]]
+    for reason, word in zip(reasons, ("cannot be read", "silent", "short"), strict=True):
+        assert word in reason
+    assert make_recordings(corpus.speakers[0].files, tmp_path / "made/am01") == faults
+    assert len(list((tmp_path / "made/am01").glob("*.flac"))) == 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(40, 90), min_size=1, max_size=5), st.integers(1, 20))
+def test_equal_levels_stay_level_across_joints(lengths, fade):
+    joined = join_words([np.ones(length, dtype=np.float32) for length in lengths], fade)
+    assert len(joined) == sum(lengths) - fade * (len(lengths) - 1)
+    np.testing.assert_allclose(joined, 1.0, atol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(arrays(np.float32, 50, elements=st.floats(-1, 1, width=32)), min_size=2, max_size=4)
+)
+def test_words_are_untouched_between_their_joints(words):
+    joined = join_words(words, 10)
+    for number, word in enumerate(words):
+        np.testing.assert_array_equal(joined[40 * number + 10 : 40 * number + 40], word[10:40])
+    np.testing.assert_array_equal(joined[:10], words[0][:10])
+    np.testing.assert_array_equal(joined[-10:], words[-1][-10:])
+
+
+@pytest.mark.parametrize("corpus", [AUDIOMNIST, DSPSPEECH20, ARABIC_COMMANDS], ids=lambda c: c.name)
+def test_folders_of_something_else_are_refused(corpus, audio_folder, tmp_path):
+    with pytest.raises(ValueError, match="6 wav files were found, none of which") as caught:
+        find_words(audio_folder, corpus)
+    assert corpus.origin in str(caught.value)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        find_words(tmp_path / "nowhere", corpus)
+
+
+def test_an_incomplete_or_executable_speechocean762_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"utt2spk is missing.*openslr"):
+        find_speechocean762(tmp_path)
+    for part in ("train", "test"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "utt2spk").write_text("u1 0001\n")
+        (tmp_path / part / "wav.scp").write_text("u1 touch hacked |\n")
+    with pytest.raises(ValueError, match="expected the path of a recording"):
+        find_speechocean762(tmp_path)
+    (tmp_path / "train/wav.scp").write_text("u1\n")
+    with pytest.raises(ValueError, match=r"wav\.scp, line 1"):
+        find_speechocean762(tmp_path)
+
+
+@pytest.fixture
+def prepared(noisy_tone, tmp_path):
+    """A folder with a manifest.csv: eight speakers to train with, two to test with."""
+    folder = tmp_path / "prepared"
+    lines = ["wav,duration,spk_id,corpus,split,session"]
+    for number in range(10):
+        for take in range(2):
+            name = f"c/s{number}/{take}.wav"
+            write_word(folder / name, noisy_tone, 90.0 + 10 * number, take)
+            split = "test" if number >= 8 else "train"
+            lines.append(f"{name},{WORD_SECONDS},s{number},c,{split},")
+    (folder / "manifest.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_a_prepared_folder_keeps_its_test_speakers(prepared, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    summary = prepare_open_speech(data, prepared=prepared)
+    assert {row["spk_id"] for row in rows_of(data / "test.csv")} == {"s8", "s9"}
+    assert summary["train"].speakers + summary["valid"].speakers == 8
+    assert prepare_open_speech(data) is None  # nothing to do
+    monkeypatch.delenv("SIMPLE_SPK_DATA", raising=False)
+    with pytest.raises(ValueError, match="no corpus was given"):
+        prepare_open_speech(tmp_path / "empty")
+    prepared.rename(tmp_path / "speech")
+    monkeypatch.setenv("SIMPLE_SPK_DATA", str(tmp_path))
+    assert prepare_open_speech(tmp_path / "from_environment") == summary
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (("spk_id", "speaker"), "lacks the columns spk_id"),
+        (("c,test", "c,dev"), "line 18: the split is 'dev'"),
+        (("s0,c,train", "s0,c,test"), "in train and test, such as s0"),
+        (("c/s3/1.wav", "c/s3/7.wav"), r"1 files that are not there.*7\.wav"),
+        (("0.9,s0", "long,s0"), "line 2: the duration is 'long'"),
+    ],
+)
+def test_mistakes_in_a_prepared_folder_are_named(prepared, change, words):
+    manifest = prepared / "manifest.csv"
+    manifest.write_text(manifest.read_text().replace(*change, 1))
+    with pytest.raises((ValueError, OSError), match=words):
+        read_prepared(prepared)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"x" * 200000])
+def test_a_prepared_folder_with_something_else_for_a_table(prepared, content):
+    (prepared / "manifest.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=r"manifest\.csv is not a CSV file"):
+        read_prepared(prepared)
+
+
+def test_the_command_says_what_it_made_and_what_is_wrong(prepared, tmp_path, monkeypatch, capsys):
+    arguments = ["recipes/OpenSpeech/prepare.py", str(tmp_path / "data"), f"--prepared={prepared}"]
+    monkeypatch.setattr(sys, "argv", [*arguments, f"--audiomnist={tmp_path}"])
+    assert main() == 1 and "not both" in capsys.readouterr().err
+    finished = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "test: 2 speakers, 4 recordings" in finished.stdout
+
+
+@pytest.mark.skipif("SIMPLE_SPK_DATA" not in os.environ, reason="SIMPLE_SPK_DATA names no data")
+def test_the_real_folder_is_split_as_it_says():
+    speech = read_prepared(Path(os.environ["SIMPLE_SPK_DATA"]) / "speech")
+    split = split_open_speech(speech, valid_fraction=0.1, seed=0)
+    assert len(split.test) == 145 and len(split.train) + len(split.valid) == 229
+    assert not set(split.test) & {*split.train, *split.valid}
