@@ -66,13 +66,13 @@ def _warmth(step: int, warmup_steps: int) -> float:
     return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
 
 
-class Stages(Generic[Checked]):
+class StepwiseValue(Generic[Checked]):
     """From an epoch or step to the value that holds then, each value made good by ``checked``.
 
     A mapping names the epochs or steps at which a value begins to hold, the first of them 0 or 1.
     Anything else holds always. ``name`` is what messages call it.
 
-    >>> at = Stages("rate", {0: 1, 10: 2}, float)
+    >>> at = StepwiseValue("rate", {0: 1, 10: 2}, float)
     >>> at(0), at(9), at(10), at(99)
     (1.0, 1.0, 2.0, 2.0)
     """

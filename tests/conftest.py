@@ -136,16 +136,16 @@ def model_folder(tiny_model: tuple[Fbank, ResNet, SimPLELoss], tmp_path: Path) -
 
 @pytest.fixture
 def trials(tmp_path: Path) -> Path:
-    """A labelled list of all pairs of the recordings in ``audio_folder``."""
+    """A labeled list of all pairs of the recordings in ``audio_folder``."""
     path = tmp_path / "trials.txt"
     path.write_text("".join(f"{int(same)} {x} {y}\n" for x, y, same in TRIALS))
     return path
 
 
 @pytest.fixture
-def unlabelled(tmp_path: Path) -> Path:
+def unlabeled(tmp_path: Path) -> Path:
     """The same list without its labels."""
-    path = tmp_path / "unlabelled.txt"
+    path = tmp_path / "unlabeled.txt"
     path.write_text("".join(f"{x} {y}\n" for x, y, _ in TRIALS))
     return path
 

@@ -8,12 +8,12 @@ DIM, CLASSES = 6, 5
 
 
 def clusters(n=20, dim=DIM, classes=CLASSES, length=1.0, dtype=torch.float64, seed=0):
-    """Embeddings (n, dim) around a centre per class, and their labels (n,)."""
+    """Embeddings (n, dim) around a center per class, and their labels (n,)."""
     generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(classes, dim, generator=generator, dtype=dtype)
+    centers = torch.randn(classes, dim, generator=generator, dtype=dtype)
     labels = torch.arange(n) % classes
     noise = torch.randn(n, dim, generator=generator, dtype=dtype)
-    return (centres[labels] + 0.5 * noise) * length, labels
+    return (centers[labels] + 0.5 * noise) * length, labels
 
 
 def make(loss_class, *args, **kwargs):

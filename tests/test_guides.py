@@ -50,7 +50,7 @@ def blocks_of(text: str) -> list[Block]:
     """The blocks of a guide; raises if one is neither run, shown, written nor excused."""
     found = [Block(m["language"], m["text"], m["mark"], m["note"]) for m in BLOCK.finditer(text)]
     fences = re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)
-    assert len(fences) == 2 * len(found), "a fence is indented, or its mark is misspelt"
+    assert len(fences) == 2 * len(found), "a fence is indented, or its mark is misspelled"
     assert text.count("<!--") == sum(block.mark is not None for block in found), "a stray mark"
     for before, block in zip([None, *found], found, strict=False):
         if block.mark is None:

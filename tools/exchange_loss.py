@@ -3,7 +3,7 @@
 BASE.yaml is a complete experiment such as hparams/simple_resnet34.yaml, LOSS.yaml a file such as
 those in hparams/losses: some keys, whose values replace those of the same name or are put before
 ``loss``. A module that is null there is left out of the experiment and its checkpoints; so is what
-only the replaced keys referred to. With ``loss`` or ``embedding_output`` their groups in
+only the replaced keys referred to. With ``loss`` or ``embedding_head`` their groups in
 parameter_groups go, too. All other lines stay as they are, comments too, so that the result reads
 like a file written by hand. Where a voice at another speed is another speaker, it is another class,
 too; in an experiment with images, classes are those of its table, train_table if it has that key.
@@ -22,9 +22,9 @@ from simple_spk.io.atomic_file import write_text
 
 TOP_LEVEL_KEY = re.compile(r"([A-Za-z_]\w*):")
 REFERENCE = re.compile(r"<(\w+)")
-PARAMETERS_OF = {"loss": "loss", "embedding_output": "encoder.output"}  # as groups name them
+PARAMETERS_OF = {"loss": "loss", "embedding_head": "encoder.output"}  # as groups name them
 CLASSES_OF_IMAGES = "simple_spk.vision.image_table.count_classes"
-COUNT_SPEAKERS = re.compile(r"(!apply:simple_spk\.manifest\.count_speakers \[[^],]+)\]")
+COUNT_SPEAKERS = re.compile(r"(!apply:simple_spk\.data\.manifest\.count_speakers \[[^],]+)\]")
 
 
 class Part(NamedTuple):

@@ -1,6 +1,6 @@
 """Toy faces: python tools/make_toy_faces.py FOLDER [--persons 24] [--images 8]
 
-Drawn heads with eyes, brows, nose and mouth, whose measures and colours are those of a person;
+Drawn heads with eyes, brows, nose and mouth, whose measures and colors are those of a person;
 position, light, expression and noise are those of an image. FOLDER gets aligned images, train.csv
 of the first half of the persons, and pairs of the others as validation sets of several names.
 """
@@ -19,34 +19,34 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recipes.Face.pair_lists import make_pair_list, write_pair_list
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 from simple_spk.vision.image_files import write_jpeg
 from simple_spk.vision.image_table import write_image_table
 
 SIZE = 112
 SETS = ("lfw", "agedb_30", "calfw", "cplfw", "cfp_fp")
 MEASURES = 9
-COLOURS = 4
+COLORS = 4
 
 
 def draw_face(person: int, image: int, size: int = SIZE) -> Tensor:
     """An image of a person, uint8 (3, size, size); the same numbers draw the same face."""
     own = np.random.default_rng((1, person))
-    measures, colours = own.uniform(-1, 1, MEASURES), own.uniform(0, 1, (COLOURS, 3))
+    measures, colors = own.uniform(-1, 1, MEASURES), own.uniform(0, 1, (COLORS, 3))
     here = np.random.default_rng((2, person, image))
     measures = measures + 0.12 * here.normal(size=MEASURES)
     shift, light = 0.02 * here.normal(size=2), here.uniform(0.8, 1.2)
-    skin = np.array([150, 110, 80]) + 90 * colours[0]
-    hair, eyes, lips = 130 * colours[1], 160 * colours[2], [150, 40, 40] + 60 * colours[3]
+    skin = np.array([150, 110, 80]) + 90 * colors[0]
+    hair, eyes, lips = 130 * colors[1], 160 * colors[2], [150, 40, 40] + 60 * colors[3]
     canvas = Image.new("RGB", (2 * size, 2 * size), _rgb(here.uniform(40, 220, 3)))
     draw = ImageDraw.Draw(canvas)
 
-    def oval(x: float, y: float, wide: float, high: float, colour: Sequence[float]) -> None:
+    def oval(x: float, y: float, wide: float, high: float, color: Sequence[float]) -> None:
         """An ellipse; all numbers are shares of the image's side."""
-        centre = np.array([0.5 + x, 0.52 + y]) + shift
+        center = np.array([0.5 + x, 0.52 + y]) + shift
         corner = np.array([wide, high])
         draw.ellipse(
-            [*(2 * size * (centre - corner)), *(2 * size * (centre + corner))], _rgb(colour)
+            [*(2 * size * (center - corner)), *(2 * size * (center + corner))], _rgb(color)
         )
 
     m = measures
@@ -65,9 +65,9 @@ def draw_face(person: int, image: int, size: int = SIZE) -> Tensor:
     return torch.from_numpy(pixels.clip(0, 255).astype(np.uint8)).permute(2, 0, 1).contiguous()
 
 
-def _rgb(colour: Sequence[float] | NDArray[np.float64]) -> tuple[int, int, int]:
-    """A colour as Pillow wants it."""
-    red, green, blue = (int(min(255, max(0, value))) for value in colour)
+def _rgb(color: Sequence[float] | NDArray[np.float64]) -> tuple[int, int, int]:
+    """A color as Pillow wants it."""
+    red, green, blue = (int(min(255, max(0, value))) for value in color)
     return red, green, blue
 
 
@@ -90,7 +90,7 @@ def make_toy_faces(
         for image in range(images)
     ]
     for name, person, image in rows:
-        with whole_file(folder / "images" / f"{name}.jpg") as partial:
+        with atomic_write(folder / "images" / f"{name}.jpg") as partial:
             write_jpeg(partial, draw_face(person, image, size))
     parts = {"train": range(persons // 2), **dict.fromkeys(sets, range(persons // 2, persons))}
     for number, (part, chosen) in enumerate(parts.items()):

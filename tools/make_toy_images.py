@@ -1,6 +1,6 @@
 """Make a folder of toy images: python tools/make_toy_images.py FOLDER [--classes 16] [--images 6]
 
-FOLDER/CLASS/NUMBER.jpg, as CUB-200-2011 has it. A class is a shape, the colours of shape and
+FOLDER/CLASS/NUMBER.jpg, as CUB-200-2011 has it. A class is a shape, the colors of shape and
 background, and stripes of one width; its images differ in place, size, angle and light.
 """
 
@@ -24,32 +24,32 @@ def make_toy_images(
     """Write the images of all classes."""
     for number in range(classes):
         random = np.random.default_rng((seed, number))
-        colours = random.integers(30, 226, size=(2, 3))
+        colors = random.integers(30, 226, size=(2, 3))
         stripe = float(random.uniform(4.0, 12.0))
         target = Path(folder) / f"{number + 1:03d}.Toy_{number + 1}"
         target.mkdir(parents=True, exist_ok=True)
         for take in range(images_per_class):
-            pixels = toy_image(SHAPES[number % len(SHAPES)], colours, stripe, random)
+            pixels = toy_image(SHAPES[number % len(SHAPES)], colors, stripe, random)
             Image.fromarray(pixels).save(target / f"{take:03d}.jpg", quality=90)
 
 
 def toy_image(
-    corners: int, colours: NDArray[np.int64], stripe: float, random: np.random.Generator
+    corners: int, colors: NDArray[np.int64], stripe: float, random: np.random.Generator
 ) -> NDArray[np.uint8]:
     """One image (height, width, 3) of a class."""
     width = SIDE_PIXELS + int(random.integers(0, 17))
     shape = Image.new("L", (width, SIDE_PIXELS))
-    centre = np.array([width, SIDE_PIXELS]) * random.uniform(0.4, 0.6, size=2)
+    center = np.array([width, SIDE_PIXELS]) * random.uniform(0.4, 0.6, size=2)
     angles = random.uniform(0, 2 * np.pi) + 2 * np.pi * np.arange(corners) / corners
     radius = SIDE_PIXELS * random.uniform(0.25, 0.38)
-    points = centre + radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    points = center + radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     ImageDraw.Draw(shape).polygon([tuple(point) for point in points.tolist()], fill=255)
     inside = np.asarray(shape, dtype=np.float64)[..., None] / 255.0
     across = np.arange(width) * np.cos(angles[0]) + np.arange(SIDE_PIXELS)[:, None] * np.sin(
         angles[0]
     )
     stripes = 0.75 + 0.25 * np.sign(np.sin(2 * np.pi * across / stripe))[..., None]
-    picture = inside * colours[0] * stripes + (1.0 - inside) * colours[1]
+    picture = inside * colors[0] * stripes + (1.0 - inside) * colors[1]
     noise = random.normal(0.0, 8.0, picture.shape)
     return np.clip(picture * random.uniform(0.8, 1.2) + noise, 0, 255).astype(np.uint8)
 

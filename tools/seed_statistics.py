@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
-from simple_spk.io.atomic_file import whole_file, write_text
+from simple_spk.io.atomic_file import atomic_write, write_text
 from tools.experiment_runs import Figure as Shown
 from tools.experiment_runs import Run, common_figures, headline_figure
 
@@ -147,7 +147,7 @@ def write_plot(path: Path, comparison: Comparison) -> None:
     axes.set_ylim(len(comparison.variants) - 0.5, -0.5)  # the first on top
     axes.grid(axis="x", color="0.92")
     axes.set_axisbelow(True)
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         figure.savefig(partial, format="png")
 
 

@@ -276,11 +276,11 @@ def draw_source(
     return pulses * voiced_gain + breath
 
 
-def damping(centre_hertz: Any, bandwidth_hertz: float) -> ComplexArray:
-    """What a resonance divides a spectrum by; centres (frames, 1) give (frames, bins)."""
+def damping(center_hertz: Any, bandwidth_hertz: float) -> ComplexArray:
+    """What a resonance divides a spectrum by; centers (frames, 1) give (frames, bins)."""
     frequencies_hertz = TRACT_FREQUENCIES_HERTZ
     loss = np.complex64(1j * bandwidth_hertz) * frequencies_hertz
-    inverse = 1 / np.square(centre_hertz, dtype=np.float32)
+    inverse = 1 / np.square(center_hertz, dtype=np.float32)
     result: ComplexArray = 1 - (frequencies_hertz**2 - loss) * inverse
     return result
 
@@ -292,8 +292,8 @@ def tract_response(
     octaves = np.log2(np.maximum(TRACT_FREQUENCIES_HERTZ, 500) / 500)
     fixed = (10 ** (-speaker.tilt_decibels_per_octave * octaves / 20)).astype(np.complex64)
     scales, bandwidths_hertz = speaker.formant_scales, speaker.bandwidths_hertz.tolist()
-    for index, centre_hertz in enumerate(UPPER_FORMANTS_HERTZ, start=3):
-        fixed /= damping(centre_hertz * scales[index], bandwidths_hertz[index])
+    for index, center_hertz in enumerate(UPPER_FORMANTS_HERTZ, start=3):
+        fixed /= damping(center_hertz * scales[index], bandwidths_hertz[index])
     # The nose adds a pole and a zero, which count as far as the way to it is open.
     nose = damping(speaker.nasal_zero_hertz, 120) / damping(speaker.nasal_pole_hertz, 120)
     openness = np.minimum(speaker.nasality + nasality, 1)[:, None]
@@ -346,9 +346,9 @@ def speak(speaker: Speaker, generator: Generator) -> FloatArray:
     frication = smooth(track("frication"), 0.025)
     hissing = frication > 0  # Few frames are, so leaving out the others saves time.
     distances_hertz = TRACT_FREQUENCIES_HERTZ - track("noise_hertz")[hissing, None]
-    colour = np.exp(-0.5 * (distances_hertz / track("noise_width_hertz")[hissing, None]) ** 2)
+    color = np.exp(-0.5 * (distances_hertz / track("noise_width_hertz")[hissing, None]) ** 2)
     noise = 0.1 * generator.standard_normal(source.size, dtype=np.float32)
-    spectra[hissing] += frame_spectra(noise, hissing) * colour * frication[hissing, None]
+    spectra[hissing] += frame_spectra(noise, hissing) * color * frication[hissing, None]
     return overlap_add(spectra)
 
 

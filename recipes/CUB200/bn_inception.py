@@ -1,7 +1,7 @@
 """BN-Inception (Ioffe and Szegedy, 2015), to start from ImageNet weights that came from Caffe.
 
 Layers are named as in the files of these weights that circulate for PyTorch (such as
-bn_inception-52deb4733.pth). The weights want images as ``Normalise`` makes them with blue first,
+bn_inception-52deb4733.pth). The weights want images as ``Normalize`` makes them with blue first,
 values up to 255 and the means 104, 117, 128 of blue, green and red.
 """
 

@@ -1,23 +1,34 @@
-"""Images and their nearest neighbours as one HTML page that needs nothing else."""
+"""Images and their nearest neighbors as one self-contained HTML page.
+
+python recipes/CUB200/gallery.py RUN/scores_test.txt DATA/test.csv -o gallery.html
+"""
 
 import base64
 import io
-from collections.abc import Mapping
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from simple_spk.cli.errors import exit_code
+from simple_spk.cli.outputs import check_outputs
+from simple_spk.io.atomic_file import write_text
 from simple_spk.report.html_parts import document
 from simple_spk.report.style import STYLE
 from simple_spk.vision.image_files import read_image, to_pillow
-from simple_spk.vision.image_table import ImageTable
-from simple_spk.vision.rankings import Ranking
+from simple_spk.vision.image_table import ImageTable, read_image_table
+from simple_spk.vision.rankings import Ranking, read_rankings
 
 THUMBNAIL_PIXELS = 128  # of the longer side; shown at most this large
 JPEG_QUALITY = 80
 
-# Right and wrong differ in sign, word and border, not in colour alone.
+# Right and wrong differ in sign, word and border, not in color alone.
 GALLERY_STYLE = """
 .rank { display: grid; gap: 8px; grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)); }
 .rank figure { padding: 6px; border-radius: 8px; border: 3px solid var(--rule); min-width: 0; }
@@ -44,16 +55,16 @@ def gallery_page(
     rankings: Mapping[str, Ranking],
     table: ImageTable,
     queries: int = 20,
-    neighbours: int = 8,
+    neighbors: int = 8,
     seed: int = 0,
     title: str = "Nearest images",
 ) -> str:
     """A page with random queries, each followed by its nearest images."""
-    if queries < 1 or neighbours < 1:
-        raise ValueError(f"queries {queries} and neighbours {neighbours} must be at least 1")
+    if queries < 1 or neighbors < 1:
+        raise ValueError(f"queries {queries} and neighbors {neighbors} must be at least 1")
     names = list(rankings)
     chosen = np.random.default_rng(seed).permutation(len(names))[:queries]
-    cards = [_card(names[number], rankings[names[number]][:neighbours], table) for number in chosen]
+    cards = [_card(names[number], rankings[names[number]][:neighbors], table) for number in chosen]
     body = (
         f"<h1>{escape(title)}</h1>\n"
         f'<p class="quiet">{len(cards)} of {len(names):,} images of {escape(table.path.name)}, '
@@ -65,7 +76,7 @@ def gallery_page(
 
 
 def _card(query: str, ranking: Ranking, table: ImageTable) -> str:
-    """A query and its neighbours."""
+    """A query and its neighbors."""
     row_of_id = table.row_of_id
     unknown = [name for name in (query, *(name for name, _ in ranking)) if name not in row_of_id]
     if unknown:
@@ -107,3 +118,61 @@ def _thumbnail(row: int, table: ImageTable) -> str:
     buffer = io.BytesIO()
     image.save(buffer, format="JPEG", quality=JPEG_QUALITY)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of gallery."""
+    parser.add_argument(
+        "rankings",
+        type=Path,
+        metavar="RANKINGS",
+        help="what a test of retrieval wrote: RUN/scores_X.txt",
+    )
+    parser.add_argument(
+        "table", type=Path, metavar="TABLE", help="the CSV file of the tested images"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="HTML", help="the page to write"
+    )
+    parser.add_argument(
+        "--queries", type=int, default=20, metavar="N", help="images to look for (default 20)"
+    )
+    parser.add_argument(
+        "--neighbors", type=int, default=8, metavar="N", help="nearest of each (default 8)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the choice of queries (default 0)"
+    )
+    parser.add_argument(
+        "--title",
+        default="Nearest images",
+        metavar="TEXT",
+        help="(default %(default)s)",
+    )
+
+
+def run(options: Namespace) -> None:
+    """Choose, draw and write."""
+    check_outputs([options.output], [options.rankings, options.table])
+    page = gallery_page(
+        read_rankings(options.rankings),
+        read_image_table(options.table),
+        options.queries,
+        options.neighbors,
+        options.seed,
+        options.title,
+    )
+    write_text(options.output, page)
+    print(f"{options.output}: {options.queries} images and their neighbors")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page, and return the exit code."""
+    parser = ArgumentParser(description=__doc__.partition("\n")[0])
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    return exit_code("gallery.py", lambda: run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from recipes.Face.alignment import align_face
 from recipes.Face.landmarks import read_landmarks
 from simple_spk.corpora.prepared import Quarantined, write_quarantine
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 from simple_spk.vision.image_files import SUFFIXES, read_image, write_jpeg
 
 # From an image, uint8 (height, width, 3) as RGB, to the landmarks (5, 2) of its face, or None.
@@ -61,7 +61,7 @@ def align_folder(
             face = align_face(image, points, width)
         except ValueError as error:
             return Quarantined(name, "unusable", str(error))
-        with whole_file(copy) as partial:
+        with atomic_write(copy) as partial:
             write_jpeg(partial, face, QUALITY)
         return True
 

@@ -1,7 +1,7 @@
 """IJB-B or IJB-C from embeddings: python recipes/Face/evaluate_ijb.py EMBEDDINGS PROTOCOL [options]
 
 EMBEDDINGS (.npz, .safetensors) holds an embedding for each image that PROTOCOL names, by the name
-that stands there (1.jpg, 2.jpg, ...), as they come out of the model: not normalised. PROTOCOL is
+that stands there (1.jpg, 2.jpg, ...), as they come out of the model: not normalized. PROTOCOL is
 the folder of the protocol files, or holds them in meta/:
 
     ijbc_face_tid_mid.txt            image template medium
@@ -14,6 +14,8 @@ import argparse
 import json
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from recipes.Face.ijb_evaluation import TASKS, evaluate_ijb, ijb_table, read_ijb_protocol
 from simple_spk.cli.errors import exit_code

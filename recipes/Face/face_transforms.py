@@ -9,8 +9,8 @@ from torchvision.transforms.v2 import InterpolationMode, functional
 
 from simple_spk.vision.transforms import (
     ImageTransform,
-    Normalise,
-    RandomColour,
+    Normalize,
+    RandomColor,
     RandomFlip,
     RandomPart,
     RandomResizedCrop,
@@ -86,7 +86,7 @@ def _resized(image: Tensor, size: list[int], manner: InterpolationMode) -> Tenso
 class FaceTrainingTransform(ImageTransform):
     """Augmented faces (3, height, width) in [-1, 1].
 
-    Mirrored with the probability ``flip``; cut, coarsened and with other colours, each with
+    Mirrored with the probability ``flip``; cut, coarsened and with other colors, each with
     ``probability``, as in AdaFace, whose augmentation the paper follows.
     """
 
@@ -99,7 +99,7 @@ class FaceTrainingTransform(ImageTransform):
                 RandomFlip(flip),
                 Sometimes(KeepPart(), probability),
                 Sometimes(LowResolution(), probability),
-                Sometimes(RandomColour(0.5, 0.5, 0.5), probability),
+                Sometimes(RandomColor(0.5, 0.5, 0.5), probability),
                 _minus_one_to_one(),
             ]
         )
@@ -124,7 +124,7 @@ class UnalignedFaceTransform(ImageTransform):
             [
                 RandomResizedCrop([height, width], area, (aspect / 1.1, aspect * 1.1)),
                 RandomFlip(flip),
-                RandomColour(0.3, 0.3),
+                RandomColor(0.3, 0.3),
                 _minus_one_to_one(),
             ]
         )
@@ -137,6 +137,6 @@ class FaceTestTransform(ImageTransform):
         super().__init__([Resize([height, width]), _minus_one_to_one()])
 
 
-def _minus_one_to_one() -> Normalise:
+def _minus_one_to_one() -> Normalize:
     """From pixels to [-1, 1]."""
-    return Normalise(mean=(0.5, 0.5, 0.5), deviation=(0.5, 0.5, 0.5))
+    return Normalize(mean=(0.5, 0.5, 0.5), deviation=(0.5, 0.5, 0.5))

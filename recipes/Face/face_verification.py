@@ -155,7 +155,7 @@ def joined_trials(sets: Sequence[FaceSet]) -> Trials:
     offsets = np.cumsum([0, *(len(trials.ids) for trials in all_trials[:-1])], dtype=np.int32)
     return Trials(
         ids=[f"{one.name}/{image}" for one in sets for image in one.pairs.trials.ids],
-        enrol=np.concatenate([t.enrol + o for t, o in zip(all_trials, offsets, strict=True)]),
+        enroll=np.concatenate([t.enroll + o for t, o in zip(all_trials, offsets, strict=True)]),
         test=np.concatenate([t.test + o for t, o in zip(all_trials, offsets, strict=True)]),
         is_target=np.concatenate([one.pairs.is_target for one in sets]),
     )

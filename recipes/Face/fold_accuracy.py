@@ -45,7 +45,7 @@ def fold_accuracies(scores: ArrayLike, is_target: ArrayLike, folds: ArrayLike) -
 def most_accurate_threshold(scores: ArrayLike, is_target: ArrayLike) -> float:
     """The threshold with the fewest errors on scores (n,), accepting from it upwards.
 
-    Every threshold between two neighbouring scores makes the same errors here, but not on other
+    Every threshold between two neighboring scores makes the same errors here, but not on other
     pairs: it lies half way between them, on neither side's edge. Of several best places it is the
     lowest; where accepting all, or none, is best, it is infinite. Errors are counted, so that
     nothing is rounded, and equal scores are never told apart.
@@ -59,4 +59,4 @@ def most_accurate_threshold(scores: ArrayLike, is_target: ArrayLike) -> float:
         return -math.inf
     lower, upper = float(steps[best - 1]), float(steps[best])
     middle = lower + (upper - lower) / 2
-    return middle if middle > lower else upper  # between neighbouring floats there is no other
+    return middle if middle > lower else upper  # between neighboring floats there is no other

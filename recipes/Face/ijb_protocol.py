@@ -122,9 +122,9 @@ def read_template_pairs(path: str | Path, templates: TemplateImages) -> Trials:
         raise ValueError(_misfit(path, rb"\s*\d+\s+\d+\s+[01]\s*", PAIR_LINE)) from error
     if rows.shape[1:] != (3,) or not len(rows) or rows[:, 2].min() < 0 or rows[:, 2].max() > 1:
         raise ValueError(_misfit(path, rb"\s*\d+\s+\d+\s+[01]\s*", PAIR_LINE))
-    enrol, test = (templates.find(side, path, partial(_line_of_row, path)) for side in rows.T[:2])
+    enroll, test = (templates.find(side, path, partial(_line_of_row, path)) for side in rows.T[:2])
     names = [str(number) for number in templates.template_ids.tolist()]
-    return Trials(names, enrol, test, rows[:, 2] == 1, path)
+    return Trials(names, enroll, test, rows[:, 2] == 1, path)
 
 
 def read_subjects(path: str | Path, templates: TemplateImages) -> Subjects:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from recipes.Face.face_size import check_face_size, size_after_strides
 from simple_spk.io.tensor_file import read_tensors
-from simple_spk.models.embedding_head import EmbeddingOutput
+from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.saved_arguments import remember_arguments
 
 BLOCKS_OF_DEPTH = {
@@ -32,7 +32,7 @@ class IResNet(nn.Module):
         height, image_width: size of the faces; published weights are for 112 x 112.
         dropout: share of the last maps that is left out in training.
         embedding_dim: size of the embedding.
-        output: arguments of ``EmbeddingOutput``, which then takes the place of InsightFace's own
+        output: arguments of ``EmbeddingHead``, which then takes the place of InsightFace's own
             last layers (None): a linear one, and BatchNorm without scale.
     """
 
@@ -71,7 +71,7 @@ class IResNet(nn.Module):
             self.features = nn.BatchNorm1d(embedding_dim)
             self.features.weight.requires_grad_(False)
         else:
-            self.output = EmbeddingOutput(inputs, embedding_dim, **output)
+            self.output = EmbeddingHead(inputs, embedding_dim, **output)
 
     def forward(self, faces: Tensor) -> Tensor:
         check_face_size(faces, self.height, self.image_width)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recipes.Face.landmarks import without_suffix
 from simple_spk.corpora.trial_lists import make_trials, plain_id
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 FOLDS = 10  # of all published sets
 STYLES = "LFW's pairs.txt, CALFW's and CPLFW's 'image number' lines, or '0|1 image image' lines"
@@ -66,7 +66,7 @@ def read_pair_list(path: str | Path) -> PairList:
             return _lfw_pairs(lines)
         if len(lines[0]) == 2:
             return _two_line_pairs(lines)
-        return _labelled_pairs(lines)
+        return _labeled_pairs(lines)
     except ValueError as error:
         raise ValueError(f"{path}: {error}; expected {STYLES}") from error
 
@@ -111,7 +111,7 @@ def _two_line_pairs(lines: Sequence[Sequence[str]]) -> PairList:
     return PairList(names[::2], names[1::2], numbers > 0, even_folds(numbers > 0))
 
 
-def _labelled_pairs(lines: Sequence[Sequence[str]]) -> PairList:
+def _labeled_pairs(lines: Sequence[Sequence[str]]) -> PairList:
     """The pairs of lists with a label and two images in each line."""
     label = 0 if lines[0][0] in ("0", "1") else -1
     for number, fields in enumerate(lines, start=1):
@@ -129,13 +129,13 @@ def make_pair_list(
     """As many pairs of one person as of two, at most ``maximum`` together, in ten folds."""
     trials = make_trials(ids, persons, maximum, seed=seed)
     assert trials.is_target is not None
-    first, second = ([trials.ids[row] for row in side] for side in (trials.enrol, trials.test))
+    first, second = ([trials.ids[row] for row in side] for side in (trials.enroll, trials.test))
     return PairList(first, second, trials.is_target, even_folds(trials.is_target))
 
 
 def write_pair_list(path: str | Path, pairs: PairList) -> None:
     """Write pairs as lines ``label image_a image_b fold``, fold by fold."""
-    with whole_file(path) as partial, partial.open("w", encoding="utf-8") as file:
+    with atomic_write(path) as partial, partial.open("w", encoding="utf-8") as file:
         for row in np.argsort(pairs.folds, kind="stable"):
             names = f"{plain_id(pairs.first[row])} {plain_id(pairs.second[row])}"
             file.write(f"{int(pairs.is_same[row])} {names} {pairs.folds[row]}\n")

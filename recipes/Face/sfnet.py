@@ -6,7 +6,7 @@ As published for faces of 112 x 96; BatchNorm is an option that their authors ad
 from torch import Tensor, nn
 
 from recipes.Face.face_size import check_face_size, size_after_strides
-from simple_spk.models.embedding_head import EmbeddingOutput
+from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.saved_arguments import remember_arguments
 
 # Residual blocks per stage, by the number of convolutions in all.
@@ -29,7 +29,7 @@ class SFNet(nn.Module):
         height, image_width: size of the faces; the published networks take 112 x 96 or 112 x 112.
         batch_norm: BatchNorm after each convolution, which then has no bias.
         embedding_dim: size of the embedding.
-        output: further arguments of ``EmbeddingOutput``: its form, and helps for starting.
+        output: further arguments of ``EmbeddingHead``: its form, and helps for starting.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SFNet(nn.Module):
         area = size_after_strides(height, len(stages)) * size_after_strides(
             image_width, len(stages)
         )
-        self.output = EmbeddingOutput(channels * area, embedding_dim, **(output or {}))
+        self.output = EmbeddingHead(channels * area, embedding_dim, **(output or {}))
 
     def forward(self, faces: Tensor) -> Tensor:
         check_face_size(faces, self.height, self.image_width)

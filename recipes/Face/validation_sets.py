@@ -15,7 +15,7 @@ from recipes.Face.pair_lists import (
 )
 from recipes.Face.training_tables import FaceImage, find_faces, write_face_table
 from simple_spk.corpora.trial_lists import plain_id
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 from simple_spk.vision.image_files import SUFFIXES, decode_image
 
 UNKNOWN = "unknown"  # the person on an image of a .bin file
@@ -39,7 +39,7 @@ def write_bin_set(source: str | Path, data_folder: str | Path, progress: bool = 
         suffix = SUFFIX_OF_HEAD.get(image[:2], ".img")
         path = data_folder / name / f"{image_id}{suffix}"
         if not path.is_file() or path.stat().st_size != len(image):  # a stopped run goes on
-            with whole_file(path) as partial:
+            with atomic_write(path) as partial:
                 partial.write_bytes(image)
         faces.append(FaceImage(image_id, Path(name, path.name), UNKNOWN))
     names = [face.name for face in faces]

@@ -23,7 +23,7 @@ from simple_spk.corpora.trial_lists import all_pairs, write_trials
 from simple_spk.data.audio import read_crop, read_recording
 from simple_spk.data.augmentation import Augmentation
 from simple_spk.data.manifest import read_manifest, write_manifest
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 DURATIONS_SECONDS = (None, 4.0, 2.0)  # None: as long as it is
 
@@ -51,7 +51,7 @@ def make_calibration_set(data_folder: str | Path, seed: int = 0) -> int:
             waveform = read_crop(valid.wav(row), int(duration * SAMPLE_RATE), 0.5, SAMPLE_RATE)
         waveform = elsewhere(waveform, seed + row)
         wavs.append(f"audio_calibration/{name}.flac")
-        with whole_file(data_folder / wavs[-1]) as partial:
+        with atomic_write(data_folder / wavs[-1]) as partial:
             peak = max(1.0, float(np.abs(waveform).max()))
             soundfile.write(partial, waveform / peak, SAMPLE_RATE, "PCM_16", format="FLAC")
         seconds.append(len(waveform) / SAMPLE_RATE)

@@ -37,7 +37,7 @@ from simple_spk.corpora.tables import (
 )
 from simple_spk.corpora.trial_lists import all_pairs, plain_id, write_trials
 from simple_spk.data.audio import read_crop
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 logger = logging.getLogger(__name__)
 CROP_SAMPLES = 2 * SAMPLE_RATE
@@ -144,7 +144,7 @@ def cut_crops(test: list[Recording], data_folder: Path, workers: int) -> list[Re
         path, source = data_folder / name, data_folder / recording.path
         if not path.is_file() or path.stat().st_mtime_ns < source.stat().st_mtime_ns:
             crop = read_crop(source, CROP_SAMPLES, 0.5, SAMPLE_RATE)
-            with whole_file(path) as partial:
+            with atomic_write(path) as partial:
                 soundfile.write(partial, crop, SAMPLE_RATE, subtype="PCM_16", format="FLAC")
         return recording._replace(path=name.as_posix(), duration_seconds=CROP_SAMPLES / SAMPLE_RATE)
 

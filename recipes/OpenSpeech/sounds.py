@@ -17,7 +17,7 @@ from simple_spk import SAMPLE_RATE
 from simple_spk.data.audio import read_crop
 from simple_spk.data.augmentation import NoiseKind, random_filter
 from simple_spk.data.manifest import Manifest, read_manifest, write_manifest
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 SOUND_SECONDS = 8.0
 VOICES = (3, 7)  # of babble
@@ -54,7 +54,7 @@ def make_sounds(data_folder: str | Path, count: int = 300, seed: int = 0) -> Non
             path = data_folder / name
             if not path.is_file():
                 sound = make(np.random.default_rng((seed, number)))
-                with whole_file(path) as partial:
+                with atomic_write(path) as partial:
                     peak = 0.9 / np.abs(sound).max()
                     soundfile.write(partial, sound * peak, SAMPLE_RATE, "PCM_16", format="WAV")
             seconds = soundfile.info(path).duration
@@ -67,7 +67,7 @@ def make_sounds(data_folder: str | Path, count: int = 300, seed: int = 0) -> Non
 
 
 def make_noise(random: np.random.Generator) -> NDArray[np.floating]:
-    """Noise of any colour that swells and fades, at times with the hum of mains or with clicks."""
+    """Noise of any color that swells and fades, at times with the hum of mains or with clicks."""
     samples = int(SOUND_SECONDS * SAMPLE_RATE)
     noise = random_filter(white(random, samples), random, SAMPLE_RATE, deviation_db=15.0)
     noise /= np.std(noise)

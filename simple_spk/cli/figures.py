@@ -48,11 +48,11 @@ def plan_report(lists: Sequence[Trials], options: Namespace) -> ReportPlan:
         options.seed,
     )
     metadata = None if options.metadata is None else read_metadata(options.metadata)
-    labelled = 0
+    labeled = 0
     for trials in lists:
         if trials.is_target is None:
             continue
-        labelled += 1
+        labeled += 1
         targets = np.count_nonzero(trials.is_target)
         if not 0 < targets < len(trials):
             raise ValueError(
@@ -62,7 +62,7 @@ def plan_report(lists: Sequence[Trials], options: Namespace) -> ReportPlan:
         if metadata is not None:
             rows_of_recordings(metadata, trials.ids)  # raises if it knows none
     picture = options.report or options.det
-    if picture and not labelled:
+    if picture and not labeled:
         raise ValueError(f"{picture} is not written: without labels, there are no errors to show")
     if options.det is not None and options.det.suffix not in DET_FORMATS:
         raise ValueError(f"{options.det}: expected a name that ends in {', '.join(DET_FORMATS)}")
@@ -88,20 +88,20 @@ def report(
     for _, figures, _ in found:
         for note in filter(None, map(figures.get, NOTES)):
             print(f"simple-spk: note on {figures['list']}: {note}", file=sys.stderr)
-    labelled = [one for one in found if one.scored.trials.is_target is not None]
+    labeled = [one for one in found if one.scored.trials.is_target is not None]
     costs = (settings.priors, settings.miss_cost, settings.false_alarm_cost)
     # Imported where they are needed: most calls draw nothing, and drawing takes long to import.
     if options.det is not None:
         from simple_spk.report.det_plot import write_det_plot
 
-        write_det_plot(options.det, [one.scored for one in labelled], *costs)
+        write_det_plot(options.det, [one.scored for one in labeled], *costs)
     if options.report is not None:
         from simple_spk.report.page import write_report
         from simple_spk.report.sections import Costs, ReportedList
 
         lists = [
             ReportedList(scored, figures, figures["intervals"], conditions)
-            for scored, figures, conditions in labelled
+            for scored, figures, conditions in labeled
         ]
         write_report(options.report, lists, Costs(*costs))
 

@@ -2,16 +2,14 @@
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simple_spk.evaluation.bootstrap import REPLICATES
 from simple_spk.evaluation.metrics import PRIORS
 from simple_spk.evaluation.score_files import SCORE_FORMATS
-from simple_spk.models.similarity import (
-    ANGULAR_BIAS,
-    CosineSimilarity,
-    GeneralizedInnerProduct,
-    Similarity,
-)
+
+if TYPE_CHECKING:
+    from simple_spk.models.similarity import Similarity
 
 STANDARD_OUTPUT = Path("-")
 
@@ -73,25 +71,25 @@ def add_trials(parser: ArgumentParser) -> None:
         required=True,
         nargs="+",
         metavar="LIST",
-        help="trial lists, may be .gz: 'label enrol test', 'enrol test target|nontarget', or no "
+        help="trial lists, may be .gz: 'label enroll test', 'enroll test target|nontarget', or no "
         "labels",
     )
 
 
 def add_scoring(parser: ArgumentParser) -> None:
-    """From embeddings to scores: templates, normalisation, calibration, and the files of scores."""
-    enrolment = parser.add_argument_group("several recordings per enrolled model")
-    enrolment.add_argument(
-        "--enrolments", type=Path, metavar="FILE", help="lines of 'model recording recording ...'"
+    """From embeddings to scores: templates, normalization, calibration, and the files of scores."""
+    enrollment = parser.add_argument_group("several recordings per enrolled model")
+    enrollment.add_argument(
+        "--enrollments", type=Path, metavar="FILE", help="lines of 'model recording recording ...'"
     )
-    enrolment.add_argument(
+    enrollment.add_argument(
         "--template",
         choices=("mean", "normalized"),
         default="mean",
         help="mean of the embeddings as they are (default), or of normalized ones",
     )
-    cohort = parser.add_argument_group("score normalisation (AS-norm)")
-    cohort.add_argument("--cohort", type=Path, metavar="FILE", help="embeddings to normalise with")
+    cohort = parser.add_argument_group("score normalization (AS-norm)")
+    cohort.add_argument("--cohort", type=Path, metavar="FILE", help="embeddings to normalize with")
     cohort.add_argument(
         "--cohort-speakers",
         type=Path,
@@ -129,8 +127,8 @@ def add_scoring(parser: ArgumentParser) -> None:
         "--format",
         choices=SCORE_FORMATS,
         default="wespeaker",
-        help="score file: 'enrol test score target|nontarget' (wespeaker, default), '0|1 enrol "
-        "test score' (voxceleb), 'score enrol test' (voxsrc)",
+        help="score file: 'enroll test score target|nontarget' (wespeaker, default), '0|1 enroll "
+        "test score' (voxceleb), 'score enroll test' (voxsrc)",
     )
 
 
@@ -220,15 +218,22 @@ def add_similarity(parser: ArgumentParser, when: str = "") -> None:
         "--angular-bias",
         type=float,
         metavar="COSINE",
-        help=f"b_theta of generalized (default {ANGULAR_BIAS})",
+        help="b_theta of generalized (default 0.3)",
     )
 
 
-def named_similarity(options: Namespace) -> Similarity:
+def named_similarity(options: Namespace) -> "Similarity":
     """The similarity that the options of ``add_similarity`` name."""
+    from simple_spk.models.similarity import (  # needs torch
+        CosineSimilarity,
+        GeneralizedInnerProduct,
+    )
+
     angular_bias = options.angular_bias
     if options.similarity == "cosine":
         if angular_bias is not None:
             raise ValueError("--angular-bias is of the generalized similarity: leave it out")
         return CosineSimilarity()
-    return GeneralizedInnerProduct(ANGULAR_BIAS if angular_bias is None else angular_bias)
+    return GeneralizedInnerProduct(
+        **({} if angular_bias is None else {"angular_bias": angular_bias})
+    )

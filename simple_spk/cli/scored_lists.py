@@ -16,16 +16,16 @@ from simple_spk.data.voxceleb_lists import list_name
 from simple_spk.evaluation.calibration import Calibration, quality_measures
 from simple_spk.evaluation.embedding_files import Embeddings, read_embeddings
 from simple_spk.evaluation.enrollment import (
-    Enrolments,
+    Enrollments,
     durations_of_trials,
     embeddings_of_trials,
-    read_enrolments,
+    read_enrollments,
 )
 from simple_spk.evaluation.score_files import ScoredTrials, write_scores
 from simple_spk.evaluation.score_norm import (
     check_cohort_size,
     cohort_statistics,
-    normalise,
+    normalize,
     speaker_cohort,
 )
 from simple_spk.evaluation.scoring import score_trials, similarity_in_words
@@ -38,7 +38,7 @@ class ScoringPlan(NamedTuple):
 
     lists: list[Trials]
     outputs: list[Path | None]  # score files, one per list
-    enrolments: Enrolments | None
+    enrollments: Enrollments | None
     cohort: NDArray[np.float32] | None  # (c, dim)
     calibration: Calibration | None
 
@@ -59,7 +59,7 @@ def plan_scoring(options: Namespace, *other_outputs: Path | None) -> ScoringPlan
     return ScoringPlan(
         lists,
         outputs,
-        None if options.enrolments is None else read_enrolments(options.enrolments),
+        None if options.enrollments is None else read_enrollments(options.enrollments),
         _cohort(options),
         None if options.calibration is None else Calibration.load(options.calibration),
     )
@@ -89,7 +89,7 @@ def score_lists(
     options: Namespace,
     model: str | None,
 ) -> list[ScoredTrials]:
-    """The lists with their scores, normalised and calibrated as asked, also in their files."""
+    """The lists with their scores, normalized and calibrated as asked, also in their files."""
     cohort, calibration = plan.cohort, plan.calibration
     how = similarity_in_words(similarity)
     if cohort is not None:
@@ -99,18 +99,18 @@ def score_lists(
     is_plain = cohort is None and calibration is None
     results = []
     for trials, output in zip(plan.lists, plan.outputs, strict=True):
-        table = embeddings_of_trials(trials, embeddings, plan.enrolments, options.template)
+        table = embeddings_of_trials(trials, embeddings, plan.enrollments, options.template)
         scores: NDArray[np.floating] = score_trials(trials, table, similarity)
         if cohort is not None:
             statistics = cohort_statistics(
                 table, cohort, similarity, options.top_n or None, progress=True
             )
-            scores = normalise(scores, trials.enrol, trials.test, statistics)
+            scores = normalize(scores, trials.enroll, trials.test, statistics)
         if calibration is not None:
             seconds = None
             if seconds_of_recording is not None:
-                seconds = durations_of_trials(trials, seconds_of_recording, plan.enrolments)
-            quality = quality_measures(trials.enrol, trials.test, seconds, table)
+                seconds = durations_of_trials(trials, seconds_of_recording, plan.enrollments)
+            quality = quality_measures(trials.enroll, trials.test, seconds, table)
             scores = calibration.apply(scores, quality)
         if output is not None:
             write_scores(output, trials, scores, options.format)
@@ -130,7 +130,7 @@ def score_files(output: Path | None, lists: Sequence[Trials]) -> list[Path | Non
 
 
 def _cohort(options: Namespace) -> NDArray[np.float32] | None:
-    """The embeddings (c, dim) to normalise scores with, one per speaker if speakers are given."""
+    """The embeddings (c, dim) to normalize scores with, one per speaker if speakers are given."""
     if options.cohort is None:
         return None
     members = read_embeddings(options.cohort)

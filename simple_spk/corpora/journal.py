@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 SECONDS_BETWEEN_SYNCS = 2.0
 
@@ -53,7 +53,7 @@ class Journal:
     def rewrite(self, outcomes: Iterable[Outcome]) -> None:
         """Replace the file by one of these outcomes alone: the same file however the work went."""
         with (
-            whole_file(self.path) as partial,
+            atomic_write(self.path) as partial,
             partial.open("wb") as file,
         ):
             file.write(_line(self.settings))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 
 class Quarantined(NamedTuple):
@@ -20,7 +20,7 @@ class Quarantined(NamedTuple):
 def write_quarantine(path: Path, recordings: Iterable[Quarantined]) -> None:
     """Write the list as CSV, in alphabetical order; a list without rows says that all are fine."""
     with (
-        whole_file(path) as partial,
+        atomic_write(path) as partial,
         partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
     ):
         writer = csv.writer(file, lineterminator="\n")

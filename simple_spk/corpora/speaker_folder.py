@@ -24,7 +24,7 @@ from simple_spk.data.audio import (
     read_crop,
     read_recording,
 )
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 SILENT_PEAK = 1e-4  # three steps of 16-bit samples
 END_SAMPLES = 1600
@@ -217,7 +217,7 @@ def _read_memory(path: Path) -> dict[str, Probe]:
 def _write_memory(path: Path, probes: dict[str, Probe]) -> None:
     """Write what is known about files; whole or not at all."""
     with (
-        whole_file(path) as partial,
+        atomic_write(path) as partial,
         partial.open("w", newline="", encoding="utf-8") as file,
     ):
         writer = csv.writer(file, lineterminator="\n")

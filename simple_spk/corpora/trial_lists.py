@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simple_spk.data.trials import Trials
 from simple_spk.data.voxceleb_lists import part_of
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 Rows = NDArray[np.int64]
 
@@ -77,8 +77,8 @@ def make_trials(
     by_appearance = np.argsort(first)
     place = np.empty(len(rows), dtype=np.int32)
     place[by_appearance] = np.arange(len(rows))
-    enrol, test = place[index].reshape(-1, 2).T.copy()
-    return Trials([ids[row] for row in rows[by_appearance]], enrol, test, order < wanted)
+    enroll, test = place[index].reshape(-1, 2).T.copy()
+    return Trials([ids[row] for row in rows[by_appearance]], enroll, test, order < wanted)
 
 
 def all_pairs(
@@ -100,20 +100,20 @@ def all_pairs(
         rows = np.flatnonzero(speaker_of_row == speaker)
         count = len(rows) if per_speaker is None else min(per_speaker, len(rows))
         kept += rows[np.linspace(0, len(rows) - 1, count).round().astype(int)].tolist()
-    enrol, test = np.triu_indices(len(kept), k=1)
+    enroll, test = np.triu_indices(len(kept), k=1)
     if groups is not None:
         group_of_row = _numbers(groups)[kept]
-        together = group_of_row[enrol] == group_of_row[test]
-        enrol, test = enrol[together], test[together]
-    is_target = speaker_of_row[kept][enrol] == speaker_of_row[kept][test]
+        together = group_of_row[enroll] == group_of_row[test]
+        enroll, test = enroll[together], test[together]
+    is_target = speaker_of_row[kept][enroll] == speaker_of_row[kept][test]
     if is_target.all() or not is_target.any():
         raise ValueError("pairs of one speaker and of two are needed: add speakers or recordings")
     names = [ids[row] for row in kept]
-    return Trials(names, enrol.astype(np.int32), test.astype(np.int32), is_target)
+    return Trials(names, enroll.astype(np.int32), test.astype(np.int32), is_target)
 
 
 def write_trials(path: str | Path, trials: Trials) -> None:
-    """Write a labelled list as lines ``0|1 enrol test``, the form of VoxCeleb; whole or not at all.
+    """Write a labeled list as lines ``0|1 enroll test``, the form of VoxCeleb; whole or not at all.
 
     A name with a space would be read as two: it is an error.
     """
@@ -126,16 +126,16 @@ def write_trials(path: str | Path, trials: Trials) -> None:
             f"{path}: {len(broken)} names are empty or hold spaces, the first is {broken[0]!r}: "
             f"the fields of a trial list are separated by spaces, so rename or encode them"
         )
-    enrol = map(trials.ids.__getitem__, trials.enrol.tolist())
+    enroll = map(trials.ids.__getitem__, trials.enroll.tolist())
     test = map(trials.ids.__getitem__, trials.test.tolist())
     labels = trials.is_target.astype(int).tolist()
     with (
-        whole_file(path) as partial,
+        atomic_write(path) as partial,
         partial.open("w", encoding="utf-8", newline="\n") as file,
     ):
         file.writelines(
             f"{label} {left} {right}\n"
-            for label, left, right in zip(labels, enrol, test, strict=True)
+            for label, left, right in zip(labels, enroll, test, strict=True)
         )
 
 
@@ -170,7 +170,7 @@ def _draw_pairs(
     """``wanted`` distinct pairs of rows of one block each, and of two speakers if those are given.
 
     The rows of a block are seated around a table in random order. Round d pairs everyone with the
-    neighbour d seats on: each sits in two pairs, once on either side, and the rounds up to half the
+    neighbor d seats on: each sits in two pairs, once on either side, and the rounds up to half the
     table make every pair just once. Rounds are played until there are enough pairs.
     """
     order = np.lexsort((random.random(len(block_of_row)), block_of_row))
@@ -230,20 +230,20 @@ def _lot(name: str) -> bytes:
 
 
 def write_validation_trials(path: Path, ids: Sequence[str]) -> int:
-    """Write ``0|1 enrol test`` for all pairs but those of one video; returns how many there are.
+    """Write ``0|1 enroll test`` for all pairs but those of one video; returns how many there are.
 
     (Recordings of one video share microphone, room and day: pairs of them are too easy.)
     """
     speakers = np.array([identifier.split("/")[0] for identifier in ids])
     videos = np.array([identifier.rpartition("/")[0] for identifier in ids])
-    enrol, test = np.triu_indices(len(ids), k=1)
-    is_far = videos[enrol] != videos[test]
-    enrol, test = enrol[is_far], test[is_far]
-    labels = (speakers[enrol] == speakers[test]).astype(int)
-    trials = zip(labels.tolist(), enrol.tolist(), test.tolist(), strict=True)
+    enroll, test = np.triu_indices(len(ids), k=1)
+    is_far = videos[enroll] != videos[test]
+    enroll, test = enroll[is_far], test[is_far]
+    labels = (speakers[enroll] == speakers[test]).astype(int)
+    trials = zip(labels.tolist(), enroll.tolist(), test.tolist(), strict=True)
     with (
-        whole_file(path) as partial,
+        atomic_write(path) as partial,
         partial.open("w", encoding="utf-8", newline="\n") as file,
     ):
         file.writelines(f"{label} {ids[left]} {ids[right]}\n" for label, left, right in trials)
-    return len(enrol)
+    return len(enroll)

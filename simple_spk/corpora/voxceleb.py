@@ -25,7 +25,7 @@ from simple_spk.data.audio import duration_seconds
 from simple_spk.data.decoding import AudioError, BadRecordingError
 from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import read_trials
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 SPEAKER_FOLDER = re.compile(r"id\d{5}")
 SHORTEST_SECONDS = 0.5  # VoxCeleb's own shortest are 4 s: what is shorter than this is a wreck
@@ -303,5 +303,5 @@ def _copy_trials(source: Path, target: Path, known: Container[str]) -> None:
             f"or leave this list out"
         )
     content = source.read_bytes()
-    with whole_file(target) as partial:
+    with atomic_write(target) as partial:
         partial.write_bytes(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)

@@ -19,16 +19,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 
-class LabelledBatch(NamedTuple):
+class LabeledBatch(NamedTuple):
     """Inputs (n, ...) and the label (n,) of each."""
 
     inputs: Tensor
     labels: Tensor
 
 
-def labelled_loader(
-    dataset: Dataset[LabelledBatch], batch_sampler: Iterable[list[Any]], workers: int
-) -> DataLoader[LabelledBatch]:
+def labeled_loader(
+    dataset: Dataset[LabeledBatch], batch_sampler: Iterable[list[Any]], workers: int
+) -> DataLoader[LabeledBatch]:
     """The batches that a sampler draws, read by ``workers`` processes (0: by this one)."""
     return DataLoader(
         dataset,
@@ -39,7 +39,7 @@ def labelled_loader(
     )
 
 
-class CropDataset(Dataset[LabelledBatch]):
+class CropDataset(Dataset[LabeledBatch]):
     """The crops of a manifest's recordings, read and, if asked, augmented when they are wanted."""
 
     def __init__(
@@ -52,12 +52,12 @@ class CropDataset(Dataset[LabelledBatch]):
         self.sample_rate = sample_rate
         self.augmentation = augmentation
 
-    def __getitem__(self, crop: Crop) -> LabelledBatch:
+    def __getitem__(self, crop: Crop) -> LabeledBatch:
         path = self.manifest.wav(crop.row)
         waveform = read_crop(path, crop.samples, crop.position, self.sample_rate, crop.speed)
         if self.augmentation is not None:
             waveform = self.augmentation(waveform, crop.seed)
-        return LabelledBatch(torch.from_numpy(waveform), torch.tensor(crop.label))
+        return LabeledBatch(torch.from_numpy(waveform), torch.tensor(crop.label))
 
 
 def speaker_crop_loader(
@@ -66,7 +66,7 @@ def speaker_crop_loader(
     workers: int = 0,
     augmentation: Augmentation | None = None,
     **sampling: Any,
-) -> DataLoader[LabelledBatch]:
+) -> DataLoader[LabeledBatch]:
     """Batches of crops of a manifest's recordings, read by ``workers`` processes (0: by this one).
 
     ``sampling`` are the arguments of ``SpeakerSampler``.
@@ -74,4 +74,4 @@ def speaker_crop_loader(
     utterances = read_manifest(manifest, with_ids=False)
     sampler = SpeakerSampler(utterances.speaker_of_row, sample_rate=sample_rate, **sampling)
     dataset = CropDataset(utterances, sample_rate, augmentation)
-    return labelled_loader(dataset, sampler, workers)
+    return labeled_loader(dataset, sampler, workers)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.data.labelled_table import read_table, write_table
-from simple_spk.schedules import Stages
+from simple_spk.data.labeled_table import read_table, write_table
+from simple_spk.schedules import StepwiseValue
 from simple_spk.data.text_columns import TextColumn
 import codecs
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def count_speakers(
 
     With ``speeds`` as the sampler takes them, each speaker counts once at each of them.
     """
-    most = max(map(len, Stages("speeds", speeds, tuple).values))
+    most = max(map(len, StepwiseValue("speeds", speeds, tuple).values))
     return len(read_manifest(path, with_ids=False).speakers) * most
 
 

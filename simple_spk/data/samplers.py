@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk import SAMPLE_RATE
-from simple_spk.schedules import Stages
+from simple_spk.schedules import StepwiseValue
 import logging
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple, TypeVar
@@ -221,10 +221,10 @@ class SpeakerSampler(ClassSampler[Crop]):
         seed: int = 0,
         speeds: Sequence[float] | Mapping[int, Sequence[float]] = (1.0,),
     ) -> None:
-        self.crop_samples = Stages(
+        self.crop_samples = StepwiseValue(
             "crop_seconds", crop_seconds, lambda limits: _sample_limits(limits, sample_rate)
         )
-        self.speeds = Stages("speeds", speeds, _checked_speeds)
+        self.speeds = StepwiseValue("speeds", speeds, _checked_speeds)
         super().__init__(
             speaker_of_row,
             speakers_per_batch,

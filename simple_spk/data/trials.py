@@ -20,7 +20,7 @@ class Trials:
     """
 
     ids: list[str]  # distinct, in order of first appearance
-    enrol: NDArray[np.int32]  # (n,)
+    enroll: NDArray[np.int32]  # (n,)
     test: NDArray[np.int32]  # (n,)
     is_target: NDArray[np.bool_] | None = None  # (n,); None if the list has no labels
     path: Path | None = None
@@ -28,7 +28,7 @@ class Trials:
     git_sha1: str | None = None  # of the text with \n as line ends, as git names a file's content
 
     def __post_init__(self) -> None:
-        for name, side in (("enrol", self.enrol), ("test", self.test)):
+        for name, side in (("enroll", self.enroll), ("test", self.test)):
             if side.shape != (len(self),):
                 raise ValueError(f"{name} has shape {side.shape}; expected ({len(self)},)")
             if len(side) and not 0 <= side.min() <= side.max() < len(self.ids):
@@ -40,14 +40,14 @@ class Trials:
             raise ValueError(f"is_target has shape {self.is_target.shape}; expected ({len(self)},)")
 
     def __len__(self) -> int:
-        return len(self.enrol)
+        return len(self.enroll)
 
 
 class _Layout(NamedTuple):
     """How a line is laid out: the columns of both recordings, and of the label if there is one."""
 
     example: str
-    enrol: int
+    enroll: int
     test: int
     label: int | None
     labels: tuple[bytes, bytes]  # non-target, target
@@ -64,18 +64,18 @@ class _Layout(NamedTuple):
 
 # In order of preference: a word after two names tells more about the format than a leading 0 or 1.
 _LAYOUTS = (
-    _Layout("enrol test target|nontarget", 0, 1, 2, (b"nontarget", b"target")),
-    _Layout("0|1 enrol test", 1, 2, 0, (b"0", b"1")),
-    _Layout("enrol test", 0, 1, None, (b"", b"")),
+    _Layout("enroll test target|nontarget", 0, 1, 2, (b"nontarget", b"target")),
+    _Layout("0|1 enroll test", 1, 2, 0, (b"0", b"1")),
+    _Layout("enroll test", 0, 1, None, (b"", b"")),
 )
 
 
 def read_trials(path: str | Path) -> Trials:
     """The trials of a text file, plain or gzipped, in the order of its lines.
 
-    One trial per line, in one of three formats, recognised from the first line and then required
-    of all: ``0|1 enrol test`` (VoxCeleb), ``enrol test target|nontarget`` (Kaldi, WeSpeaker), and
-    ``enrol test`` (no labels). Fields are separated by spaces or tabs. No trial may stand there
+    One trial per line, in one of three formats, recognized from the first line and then required
+    of all: ``0|1 enroll test`` (VoxCeleb), ``enroll test target|nontarget`` (Kaldi, WeSpeaker), and
+    ``enroll test`` (no labels). Fields are separated by spaces or tabs. No trial may stand there
     twice; its mirror image may, as in the VoxCeleb lists, if it has the same label.
     """
     path = Path(path)
@@ -97,10 +97,10 @@ def read_trials(path: str | Path) -> Trials:
         is_nontarget, is_target = (table.are(layout.label, label) for label in layout.labels)
         if not (is_nontarget | is_target).all():
             raise ValueError(first_misfit(path, content, layout.fits, layout.example))
-    ids, sides = table.index(layout.enrol, layout.test)
+    ids, sides = table.index(layout.enroll, layout.test)
     trials = Trials(
         ids=ids,
-        enrol=sides[:, 0].copy(),
+        enroll=sides[:, 0].copy(),
         test=sides[:, 1].copy(),
         is_target=is_target,
         path=path,
@@ -112,7 +112,7 @@ def read_trials(path: str | Path) -> Trials:
 
 
 def speakers_of_recordings(trials: Trials) -> NDArray[np.int64]:
-    """A speaker's number (ids,) for every recording of a labelled list.
+    """A speaker's number (ids,) for every recording of a labeled list.
 
     The speaker is what stands before the first / of a name (VoxCeleb), or before the first -
     (Kaldi), if that explains every label of the list. If neither does, recordings that target
@@ -124,7 +124,7 @@ def speakers_of_recordings(trials: Trials) -> NDArray[np.int64]:
     if by_name is not None:
         return by_name
     return _connected(
-        len(trials.ids), trials.enrol[trials.is_target], trials.test[trials.is_target]
+        len(trials.ids), trials.enroll[trials.is_target], trials.test[trials.is_target]
     )
 
 
@@ -135,14 +135,14 @@ def speakers_by_name(trials: Trials) -> NDArray[np.int64] | None:
     for mark in "/-":
         prefixes = [name.split(mark, 1)[0] for name in trials.ids]
         speakers = np.unique(np.array(prefixes), return_inverse=True)[1]
-        if np.array_equal(speakers[trials.enrol] == speakers[trials.test], trials.is_target):
+        if np.array_equal(speakers[trials.enroll] == speakers[trials.test], trials.is_target):
             return speakers
     return None
 
 
 def check_distinct(trials: Trials, path: Path) -> None:
     """Raise if a pair of recordings stands in a list twice, or mirrored with the other label."""
-    first, again = _repetition(pair_numbers(trials.enrol, trials.test, len(trials.ids)))
+    first, again = _repetition(pair_numbers(trials.enroll, trials.test, len(trials.ids)))
     if again:
         raise ValueError(
             f"{path}, lines {first + 1} and {again + 1}: found the trial {name_of(trials, first)} "
@@ -150,10 +150,10 @@ def check_distinct(trials: Trials, path: Path) -> None:
         )
     if trials.is_target is None:
         return
-    low, high = np.minimum(trials.enrol, trials.test), np.maximum(trials.enrol, trials.test)
+    low, high = np.minimum(trials.enroll, trials.test), np.maximum(trials.enroll, trials.test)
     unordered = pair_numbers(low, high, len(trials.ids))
     # A mirrored pair comes twice at most, so any repetition below is one of opposite labels.
-    mirrored = trials.enrol > trials.test
+    mirrored = trials.enroll > trials.test
     opposite = np.where(mirrored, ~trials.is_target, trials.is_target)
     first, again = _repetition(2 * unordered + opposite)
     if again:
@@ -164,15 +164,15 @@ def check_distinct(trials: Trials, path: Path) -> None:
 
 
 def pair_numbers(
-    enrol: NDArray[np.signedinteger], test: NDArray[np.signedinteger], count: int
+    enroll: NDArray[np.signedinteger], test: NDArray[np.signedinteger], count: int
 ) -> NDArray[np.int64]:
     """One number (n,) for each pair of indexes below ``count``, different for different pairs."""
-    return enrol.astype(np.int64) * count + test
+    return enroll.astype(np.int64) * count + test
 
 
 def name_of(trials: Trials, index: int) -> str:
     """A trial's recordings, for a message."""
-    return f"{trials.ids[trials.enrol[index]]} {trials.ids[trials.test[index]]}"
+    return f"{trials.ids[trials.enroll[index]]} {trials.ids[trials.test[index]]}"
 
 
 def _git_sha1(text: bytes) -> str:
@@ -198,7 +198,7 @@ def _repetition(numbers: NDArray[np.int64]) -> tuple[int, int]:
 def _connected(count: int, starts: NDArray[np.int32], ends: NDArray[np.int32]) -> NDArray[np.int64]:
     """The number (count,) of the component that each node of a graph belongs to.
 
-    Every node takes over the smallest label of its neighbours, and then that label's own label,
+    Every node takes over the smallest label of its neighbors, and then that label's own label,
     which doubles the reach of each round; so few rounds do.
     """
     labels = np.arange(count)

@@ -57,7 +57,7 @@ def part_of(speaker: str) -> str | None:
 
 
 class KnownList(NamedTuple):
-    """An official list: what it is called, and how its content is recognised."""
+    """An official list: what it is called, and how its content is recognized."""
 
     name: str
     file_names: tuple[str, ...]  # as it is distributed, first by its authors
@@ -116,7 +116,7 @@ KNOWN_LISTS = (
 )
 
 
-def recognise(trials: Trials) -> KnownList | None:
+def recognize(trials: Trials) -> KnownList | None:
     """The official list that this one is, by the text of its file or else by its trials."""
     for known in KNOWN_LISTS:
         if len(trials) == known.trials and (
@@ -129,7 +129,7 @@ def recognise(trials: Trials) -> KnownList | None:
 
 def list_name(trials: Trials) -> str:
     """What to call a list: its official name if it has one, else that of its file."""
-    known = recognise(trials)
+    known = recognize(trials)
     if known is not None:
         return known.name
     return "trials" if trials.path is None else trials.path.name
@@ -137,7 +137,7 @@ def list_name(trials: Trials) -> str:
 
 def wrong_list_hint(trials: Trials) -> str | None:
     """A warning if figures on this list may be compared with those on another; else None."""
-    known = recognise(trials)
+    known = recognize(trials)
     if known is not None:
         if known.cleaned is None:
             return None
@@ -166,7 +166,7 @@ def fingerprint(trials: Trials) -> int | None:
     spelt = (name.rsplit(".", 1)[0].replace("/", "-").encode() for name in trials.ids)
     digests = b"".join(hashlib.blake2b(name, digest_size=8).digest() for name in spelt)
     hashes = np.frombuffer(digests, dtype="<u8").astype(np.uint64)
-    mixed = hashes[trials.enrol] * np.uint64(3) + hashes[trials.test] * np.uint64(5)
+    mixed = hashes[trials.enroll] * np.uint64(3) + hashes[trials.test] * np.uint64(5)
     mixed += trials.is_target
     # The scrambling of the generator splitmix64 (Steele et al., 2014); overflow is meant.
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 SHOWN_NAMES = 3
 
@@ -74,6 +74,6 @@ def as_json(findings: Iterable[Finding]) -> str:
 def write_names(path: Path, findings: Iterable[Finding]) -> int:
     """Write ``kind<tab>name`` for all names of all findings; how many there are."""
     lines = [f"{finding.kind}\t{name}\n" for finding in findings for name in finding.names]
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
     return len(lines)

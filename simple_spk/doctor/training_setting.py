@@ -8,7 +8,7 @@ from typing import Any
 
 from simple_spk import SAMPLE_RATE
 from simple_spk.io.safe_yaml import read_tagged_yaml
-from simple_spk.schedules import Stages
+from simple_spk.schedules import StepwiseValue
 
 RESNET = "!new:simple_spk.models.resnet.ResNet"
 Limits = tuple[float, float]
@@ -57,9 +57,9 @@ class TrainingSetting:
         epochs = range(1, self.number_of_epochs + 1)
         return sum(sum(limits_at(epoch)) / 2 for epoch in epochs) / len(epochs)
 
-    def crop_stages(self) -> Stages[Limits]:
+    def crop_stages(self) -> StepwiseValue[Limits]:
         """From an epoch to the shortest and the longest crop."""
-        return Stages("crop_seconds", self.crop_seconds, _limits)
+        return StepwiseValue("crop_seconds", self.crop_seconds, _limits)
 
 
 def _limits(seconds: Sequence[float]) -> Limits:

@@ -23,9 +23,9 @@ def check_trials(trials: Trials, is_at_hand: Callable[[str], bool] | None) -> li
         return [*findings, Finding(topic, "trials", Verdict.NOT_CHECKED, where)]
     present = np.array([is_at_hand(name) for name in trials.ids], dtype=bool)
     lacking = [trials.ids[index] for index in np.flatnonzero(~present).tolist()]
-    lost = np.flatnonzero(~(present[trials.enrol] & present[trials.test]))
+    lost = np.flatnonzero(~(present[trials.enroll] & present[trials.test]))
     lines = [
-        f"line {trial + 1}: {trials.ids[trials.enrol[trial]]} {trials.ids[trials.test[trial]]}"
+        f"line {trial + 1}: {trials.ids[trials.enroll[trial]]} {trials.ids[trials.test[trial]]}"
         for trial in lost.tolist()
     ]
     verdict = Verdict.PROBLEM if lacking else Verdict.OK

@@ -139,7 +139,7 @@ def _turns(rates: ErrorRates) -> NDArray[np.bool_]:
 def intervals(
     scores: ArrayLike,
     is_target: ArrayLike,
-    enrol_speaker: ArrayLike,
+    enroll_speaker: ArrayLike,
     test_speaker: ArrayLike,
     replicates: int = REPLICATES,
     level: float = 0.95,
@@ -157,17 +157,17 @@ def intervals(
     which a class had no trial left, so that they do not count. Equal arguments give equal results.
     """
     costs = [(prior, miss_cost, false_alarm_cost) for prior in priors]
-    labels, speakers, count = _checked_speakers(is_target, enrol_speaker, test_speaker)
+    labels, speakers, count = _checked_speakers(is_target, enroll_speaker, test_speaker)
     check_draws(replicates, level, seed)
     trials = _Resampled(np.asarray(scores), labels, speakers, costs)
     estimates = trials.measures(np.ones(count))
     drawn = np.stack(list(_draws([trials], count, replicates, seed, progress)))[:, 0]
     usable, unusable = _usable(drawn)
-    centres, deviations = _centres_and_deviations(np.sqrt(estimates), np.sqrt(usable))
+    centers, deviations = _centers_and_deviations(np.sqrt(estimates), np.sqrt(usable))
     reach = _normal_quantile(level) * deviations
     # What is the least of all thresholds or calibrations is at most 1, which is that of ignorance.
     most = np.array([1.0 if key[0].startswith("min_") else np.inf for key in trials.keys])
-    ends = (centres - reach, centres + reach)
+    ends = (centers - reach, centers + reach)
     lows, highs = (np.minimum(np.maximum(0.0, end) ** 2, most) for end in ends)
     result: dict[str, Any] = {}
     for key, low, high in zip(trials.keys, lows, highs, strict=True):
@@ -179,7 +179,7 @@ def compare(
     scores_a: ArrayLike,
     scores_b: ArrayLike,
     is_target: ArrayLike,
-    enrol_speaker: ArrayLike,
+    enroll_speaker: ArrayLike,
     test_speaker: ArrayLike,
     replicates: int = REPLICATES,
     level: float = 0.95,
@@ -196,23 +196,23 @@ def compare(
     if there were none (1 for systems that agree in every draw).
     """
     costs = [(prior, miss_cost, false_alarm_cost) for prior in priors]
-    labels, speakers, count = _checked_speakers(is_target, enrol_speaker, test_speaker)
+    labels, speakers, count = _checked_speakers(is_target, enroll_speaker, test_speaker)
     check_draws(replicates, level, seed)
     systems = [_Resampled(np.asarray(s), labels, speakers, costs) for s in (scores_a, scores_b)]
     of_a, of_b = (system.measures(np.ones(count)) for system in systems)
     drawn = np.stack(list(_draws(systems, count, replicates, seed, progress)))
     usable, unusable = _usable(drawn[:, 1] - drawn[:, 0])
-    centres, deviations = _centres_and_deviations(of_b - of_a, usable)
+    centers, deviations = _centers_and_deviations(of_b - of_a, usable)
     reach = _normal_quantile(level) * deviations
     result: dict[str, Any] = {}
     for index, key in enumerate(systems[0].keys):
-        centre, deviation = float(centres[index]), float(deviations[index])
+        center, deviation = float(centers[index]), float(deviations[index])
         found = {
             "a": float(of_a[index]),
             "b": float(of_b[index]),
             "difference": float(of_b[index] - of_a[index]),
-            "interval": [centre - float(reach[index]), centre + float(reach[index])],
-            "p_value": math.erfc(abs(centre) / deviation / math.sqrt(2)) if deviation else 1.0,
+            "interval": [center - float(reach[index]), center + float(reach[index])],
+            "p_value": math.erfc(abs(center) / deviation / math.sqrt(2)) if deviation else 1.0,
         }
         _put(result, key, found)
     return result | _facts(replicates, unusable, level, seed, count)
@@ -237,12 +237,12 @@ def _draws(
 
 
 def _checked_speakers(
-    is_target: ArrayLike, enrol_speaker: ArrayLike, test_speaker: ArrayLike
+    is_target: ArrayLike, enroll_speaker: ArrayLike, test_speaker: ArrayLike
 ) -> tuple[NDArray[np.bool_], NDArray[np.int32], int]:
     """Labels (n,), speakers (2, n) numbered from 0, and how many there are; or a ValueError."""
     labels = np.asarray(is_target).astype(bool)
-    named = [np.asarray(enrol_speaker), np.asarray(test_speaker)]
-    for side, speakers in zip(("enrol_speaker", "test_speaker"), named, strict=True):
+    named = [np.asarray(enroll_speaker), np.asarray(test_speaker)]
+    for side, speakers in zip(("enroll_speaker", "test_speaker"), named, strict=True):
         if speakers.shape != labels.shape or speakers.dtype.kind not in "iu":
             raise ValueError(
                 f"{side} has shape {speakers.shape} and type {speakers.dtype}; expected integers "
@@ -282,7 +282,7 @@ def _usable(drawn: Values) -> tuple[Values, int]:
     return usable, len(drawn) - len(usable)
 
 
-def _centres_and_deviations(estimates: Values, drawn: Values) -> tuple[Values, Values]:
+def _centers_and_deviations(estimates: Values, drawn: Values) -> tuple[Values, Values]:
     """Estimates (k,) less the bias of drawn ones (replicates, k), and these' deviations (k,)."""
     bias = drawn.mean(axis=0) - estimates
     return estimates - bias, drawn.std(axis=0, ddof=1)

@@ -1,4 +1,4 @@
-"""Calibration: scores as natural-log likelihood ratios, learnt by logistic regression.
+"""Calibration: scores as natural-log likelihood ratios, learned by logistic regression.
 
     llr = offset + weight * score + the sum of weight * quality measure
 
@@ -7,7 +7,7 @@ trained on one list and applied to others. Decisions are then a matter of arithm
 
 Both classes together weigh as the target prior says, whatever their numbers of trials. That prior
 says where the ratios shall be best: at the decisions of an application where so many trials are of
-targets. The default 0.01 is that of the usual minDCF; 0.5 minimises Cllr.
+targets. The default 0.01 is that of the usual minDCF; 0.5 minimizes Cllr.
 
 Where scores tell the classes apart without an error, any certainty would fit them. There it counts
 as if one non-target had scored as targets do, and one target as non-targets: ratios reach about as
@@ -32,10 +32,10 @@ from numpy.typing import ArrayLike, NDArray
 from simple_spk.io.atomic_file import write_text
 
 VERSION = 2
-# False-accept rates whose thresholds are learnt, as far as ten false accepts or more are expected.
+# False-accept rates whose thresholds are learned, as far as ten false accepts or more are expected.
 RATES = (0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 FEWEST_FALSE_ACCEPTS = 10
-RIDGE = 1e-9  # on weights of standardised features: bounds that of a feature that adds nothing
+RIDGE = 1e-9  # on weights of standardized features: bounds that of a feature that adds nothing
 DURATION = "log_duration"  # what the quality measures of durations are called after
 
 Quality = Mapping[str, NDArray[np.floating]]  # measures (n,) of the n trials, by name
@@ -55,7 +55,7 @@ class Calibration:
     false_accept_thresholds: pairs of a false-accept rate and the ratio to accept from, measured on
         the non-targets of that list, rates falling.
     quality_ranges: the least and the greatest value that each measure had on that list. A measure
-        beyond counts as if it were there: what lies outside, nothing was learnt about.
+        beyond counts as if it were there: what lies outside, nothing was learned about.
     """
 
     score_weight: float
@@ -168,8 +168,8 @@ def train_calibration(
 ) -> Calibration:
     """The calibration of scores (n,) whose labels (n,) are known.
 
-    Minimises the cross-entropy of the labels at ``target_prior``, a convex function, by Newton's
-    method with exact derivatives; features are standardised inside, so their units do not matter.
+    Minimizes the cross-entropy of the labels at ``target_prior``, a convex function, by Newton's
+    method with exact derivatives; features are standardized inside, so their units do not matter.
     Features that separate the classes are fitted once more with a doubt: see above.
     """
     if not 0.0 < target_prior < 1.0:
@@ -214,7 +214,7 @@ def train_calibration(
 
 
 def quality_measures(
-    enrol: NDArray[np.integer],
+    enroll: NDArray[np.integer],
     test: NDArray[np.integer],
     durations_seconds: NDArray[np.floating] | None = None,
     embeddings: NDArray[np.floating] | None = None,
@@ -223,7 +223,7 @@ def quality_measures(
 
     Of ``durations_seconds`` (recordings,) the logarithm, of ``embeddings`` (recordings, dim) the
     length, which grows with the confidence of a SimPLE encoder; of both the lesser and the greater
-    of the two sides, so that enrolment and test can change places.
+    of the two sides, so that enrollment and test can change places.
     """
     of_recordings: dict[str, NDArray[np.float64]] = {}
     if durations_seconds is not None:
@@ -238,8 +238,8 @@ def quality_measures(
         of_recordings["length"] = np.linalg.norm(embeddings.astype(np.float64), axis=1)
     found = {}
     for name, values in of_recordings.items():
-        found[f"least_{name}"] = np.minimum(values[enrol], values[test])
-        found[f"greatest_{name}"] = np.maximum(values[enrol], values[test])
+        found[f"least_{name}"] = np.minimum(values[enroll], values[test])
+        found[f"greatest_{name}"] = np.maximum(values[enroll], values[test])
     return found
 
 

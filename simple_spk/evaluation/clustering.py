@@ -181,8 +181,8 @@ def _cut(merges: int, threshold: float, indices: NDArray[np.float64]) -> dict[st
 
 def _between(heights: NDArray[np.float64], merges: int) -> float:
     """The similarity half way between the last merge that is made and the first that is not."""
-    neighbours = heights[max(0, merges - 1) : merges + 1]
-    return float(neighbours.mean())
+    neighbors = heights[max(0, merges - 1) : merges + 1]
+    return float(neighbors.mean())
 
 
 def rand_indices(tree: NDArray[np.float64], speakers: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from simple_spk.evaluation.kaldi_files import check_names, read_vectors, write_vectors
-from simple_spk.io.atomic_file import whole_file, write_text
+from simple_spk.io.atomic_file import atomic_write, write_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def write_embeddings(
     if path.suffix == ".ark":
         write_vectors(path, named.ids, named.matrix)
         return
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         if path.suffix == ".safetensors":
             lines = np.frombuffer("\n".join(named.ids).encode(), dtype=np.uint8)
             metadata = None if origin is None else {"origin": origin}
@@ -204,7 +204,7 @@ class EmbeddingParts:
         """Keep some more embeddings, in a part of their own: no index is in two that are valid."""
         indexes = list(embeddings)
         path = self.folder / f"{min(indexes)}-{uuid.uuid4().hex}.npz"
-        with whole_file(path) as partial, partial.open("wb") as file:
+        with atomic_write(path) as partial, partial.open("wb") as file:
             np.savez(
                 file,
                 indexes=np.array(indexes, np.int64),

@@ -21,18 +21,18 @@ TEMPLATE_KINDS: tuple[TemplateKind, ...] = get_args(TemplateKind)
 
 
 @dataclass(frozen=True, eq=False)
-class Enrolments:
+class Enrollments:
     """The recordings that each enrolled model is made of."""
 
     recordings_of_model: dict[str, list[str]]
     path: Path
 
 
-def read_enrolments(path: str | Path) -> Enrolments:
+def read_enrollments(path: str | Path) -> Enrollments:
     """The models of a text file in Kaldi's spk2utt format: ``model recording recording ...``."""
     path = Path(path)
     recordings_of_model: dict[str, list[str]] = {}
-    content = read_text(path, "enrolments").removeprefix(codecs.BOM_UTF8).rstrip()
+    content = read_text(path, "enrollments").removeprefix(codecs.BOM_UTF8).rstrip()
     for number, line in enumerate(content.split(b"\n"), start=1):
         # Fields are cut as in trial lists: odd spaces of Unicode belong to names.
         model, *recordings = [field.decode() for field in line.split()] or [""]
@@ -46,19 +46,19 @@ def read_enrolments(path: str | Path) -> Enrolments:
         if problem:
             raise ValueError(f"{path}, line {number}: found {shown(line)}; {problem}")
         recordings_of_model[model] = recordings
-    return Enrolments(recordings_of_model, path)
+    return Enrollments(recordings_of_model, path)
 
 
-def recordings_needed(lists: Sequence[Trials], enrolments: Enrolments | None) -> list[str]:
+def recordings_needed(lists: Sequence[Trials], enrollments: Enrollments | None) -> list[str]:
     """The recordings, each once, that must be embedded to score some lists."""
     needed: dict[str, None] = {}
     for trials in lists:
-        if enrolments is None:
+        if enrollments is None:
             needed.update(dict.fromkeys(trials.ids))
             continue
-        for name, is_model in zip(trials.ids, _are_models(trials, enrolments), strict=True):
+        for name, is_model in zip(trials.ids, _are_models(trials, enrollments), strict=True):
             needed.update(
-                dict.fromkeys(enrolments.recordings_of_model[name] if is_model else [name])
+                dict.fromkeys(enrollments.recordings_of_model[name] if is_model else [name])
             )
     return list(needed)
 
@@ -66,21 +66,21 @@ def recordings_needed(lists: Sequence[Trials], enrolments: Enrolments | None) ->
 def embeddings_of_trials(
     trials: Trials,
     embeddings: Embeddings,
-    enrolments: Enrolments | None = None,
+    enrollments: Enrollments | None = None,
     kind: TemplateKind = "mean",
 ) -> NDArray[np.float32]:
     """What a list compares (ids, dim): the embedding of each recording, the template of each model.
 
-    With enrolments, the names on the enrol side are models, and those on the test side recordings.
+    With enrollments, names on the enroll side are models, and those on the test side recordings.
     """
-    if enrolments is None:
+    if enrollments is None:
         return embeddings.of(trials.ids, trials.path)
-    is_model = _are_models(trials, enrolments)
+    is_model = _are_models(trials, enrollments)
     table = np.empty((len(trials.ids), embeddings.matrix.shape[1]), dtype=np.float32)
     tested, models = np.flatnonzero(~is_model), np.flatnonzero(is_model)
     table[tested] = embeddings.of([trials.ids[index] for index in tested.tolist()], trials.path)
-    groups = [enrolments.recordings_of_model[trials.ids[index]] for index in models.tolist()]
-    parts = embeddings.of([name for group in groups for name in group], enrolments.path)
+    groups = [enrollments.recordings_of_model[trials.ids[index]] for index in models.tolist()]
+    parts = embeddings.of([name for group in groups for name in group], enrollments.path)
     if kind == "normalized":
         lengths = np.linalg.norm(parts, axis=1, keepdims=True)
         parts = parts / np.maximum(lengths, np.finfo(np.float32).tiny)
@@ -98,22 +98,24 @@ def read_durations(manifest: str | Path) -> dict[str, float]:
 
 
 def durations_of_trials(
-    trials: Trials, seconds_of_recording: Mapping[str, float], enrolments: Enrolments | None = None
+    trials: Trials,
+    seconds_of_recording: Mapping[str, float],
+    enrollments: Enrollments | None = None,
 ) -> NDArray[np.float64]:
     """How long each name (ids,) of a list is; a model is as long as its recordings together."""
-    needed = recordings_needed([trials], enrolments)
+    needed = recordings_needed([trials], enrollments)
     missing = [name for name in needed if name not in seconds_of_recording]
     if missing:
         raise ValueError(
             f"the durations of {len(missing)} of {len(needed)} recordings of {trials.path} are not "
             f"known (first: {', '.join(missing[:3])}): give a manifest that has them"
         )
-    if enrolments is None:
+    if enrollments is None:
         return np.array([seconds_of_recording[name] for name in trials.ids])
-    is_model = _are_models(trials, enrolments)
+    is_model = _are_models(trials, enrollments)
     return np.array(
         [
-            sum(map(seconds_of_recording.__getitem__, enrolments.recordings_of_model[name]))
+            sum(map(seconds_of_recording.__getitem__, enrollments.recordings_of_model[name]))
             if model
             else seconds_of_recording[name]
             for name, model in zip(trials.ids, is_model, strict=True)
@@ -121,24 +123,24 @@ def durations_of_trials(
     )
 
 
-def _are_models(trials: Trials, enrolments: Enrolments) -> NDArray[np.bool_]:
-    """Which names (ids,) of a list are models, that is, stand on its enrol side."""
+def _are_models(trials: Trials, enrollments: Enrollments) -> NDArray[np.bool_]:
+    """Which names (ids,) of a list are models, that is, stand on its enroll side."""
     is_model = np.zeros(len(trials.ids), dtype=bool)
-    is_model[trials.enrol] = True
+    is_model[trials.enroll] = True
     unknown = [
         trials.ids[index]
         for index in np.flatnonzero(is_model).tolist()
-        if trials.ids[index] not in enrolments.recordings_of_model
+        if trials.ids[index] not in enrollments.recordings_of_model
     ]
     if unknown:
         raise ValueError(
-            f"{len(unknown)} names on the enrol side of {trials.path} are no models of "
-            f"{enrolments.path} (first: {', '.join(unknown[:3])}): add their lines"
+            f"{len(unknown)} names on the enroll side of {trials.path} are no models of "
+            f"{enrollments.path} (first: {', '.join(unknown[:3])}): add their lines"
         )
     both = trials.test[is_model[trials.test]]
     if len(both):
         raise ValueError(
-            f"{trials.path}: {trials.ids[both[0]]} is a model of {enrolments.path}, but stands on "
+            f"{trials.path}: {trials.ids[both[0]]} is a model of {enrollments.path}, but stands on "
             "the test side too, where recordings do: rename one of them"
         )
     return is_model

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.data.field_table import read_text, shown
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 BINARY_MARK = b"\0B"
 
@@ -50,11 +50,11 @@ def write_vectors(path: Path, ids: Sequence[str], vectors: NDArray[np.float32]) 
     check_names(path, ids)
     kaldiio = _kaldiio()
     places = []
-    with whole_file(path) as partial, partial.open("wb") as file:
+    with atomic_write(path) as partial, partial.open("wb") as file:
         for name, vector in zip(ids, vectors, strict=True):
             places.append(file.tell() + len(name.encode()) + 1)
             kaldiio.save_ark(file, {name: vector})
-    with whole_file(path.with_suffix(".scp")) as partial:
+    with atomic_write(path.with_suffix(".scp")) as partial:
         lines = (f"{name} {path.name}:{place}\n" for name, place in zip(ids, places, strict=True))
         partial.write_text("".join(lines), encoding="utf-8", newline="\n")
 

@@ -90,7 +90,7 @@ def figures_of(
             result["intervals"] = intervals(
                 scored.scores,
                 trials.is_target,
-                speakers[trials.enrol],
+                speakers[trials.enroll],
                 speakers[trials.test],
                 settings.replicates,
                 seed=settings.seed,

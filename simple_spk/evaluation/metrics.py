@@ -24,7 +24,7 @@ class EqualErrorRate(NamedTuple):
 
 
 class DetectionCost(NamedTuple):
-    """A normalised detection cost, and the threshold it was paid at (+inf rejects every trial)."""
+    """A normalized detection cost, and the threshold it was paid at (+inf rejects every trial)."""
 
     cost: float
     threshold: float
@@ -76,7 +76,7 @@ def at_target_scores(trials: RankedTrials) -> ErrorRates:
 def equal_error_rate(rates: ErrorRates) -> EqualErrorRate:
     """The rate where misses equal false alarms, and the threshold nearest to that balance.
 
-    Often no threshold gives equal rates. The convention here: join neighbouring operating points
+    Often no threshold gives equal rates. The convention here: join neighboring operating points
     (false alarm, miss) by straight lines, and read the rate where that line has both equal. Scores
     that are all equal thus give 0.5, which is what they are worth. The threshold is that of the
     operating point, of the two around the crossing, whose rates differ less (the lower one if they
@@ -105,7 +105,7 @@ def convex_hull_equal_error_rate(rates: ErrorRates) -> float:
 def detection_cost(
     rates: ErrorRates, target_prior: float, miss_cost: float = 1.0, false_alarm_cost: float = 1.0
 ) -> Rates:
-    """Normalised detection cost (m,) at every threshold of ``rates``.
+    """Normalized detection cost (m,) at every threshold of ``rates``.
 
     The expected cost ``miss_cost * prior * miss + false_alarm_cost * (1 - prior) * false_alarm``
     over that of the better of the two systems that never listen, reject-all and accept-all.
@@ -126,7 +126,7 @@ def minimum_detection_cost(
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
 ) -> DetectionCost:
-    """The lowest normalised detection cost of all thresholds, at most 1, and the lowest of those.
+    """The lowest normalized detection cost of all thresholds, at most 1, and the lowest of those.
 
     >>> from simple_spk.evaluation.error_rates import error_rates
     >>> rates = error_rates([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])
@@ -157,7 +157,7 @@ def actual_detection_cost(
     false_alarm_cost: float = 1.0,
     weights: ArrayLike | None = None,
 ) -> DetectionCost:
-    """The normalised detection cost of ``scores`` (n,) at the Bayes threshold, and that threshold.
+    """The normalized detection cost of ``scores`` (n,) at the Bayes threshold, and that threshold.
 
     The scores are read as natural-log likelihood ratios, target over non-target.
     """
@@ -288,7 +288,7 @@ def _area_under_curve(trials: RankedTrials) -> float:
 def _cost_factors(
     target_prior: float, miss_cost: float, false_alarm_cost: float
 ) -> tuple[float, float]:
-    """The normalised costs of rejecting all and of accepting all; the smaller one is exactly 1."""
+    """The normalized costs of rejecting all and of accepting all; the smaller one is exactly 1."""
     if not 0.0 < target_prior < 1.0:
         raise ValueError(f"target_prior must lie strictly between 0 and 1, not {target_prior}")
     for name, cost in (("miss_cost", miss_cost), ("false_alarm_cost", false_alarm_cost)):
@@ -312,12 +312,12 @@ def _crossing(miss_rates: Rates, false_alarm_rates: Rates) -> tuple[int, float, 
 def _convex_hull(rates: ErrorRates) -> tuple[Rates, Rates]:
     """Miss and false alarm rates (v,) at the corners of the lower convex hull, accept-all first.
 
-    A point on or above the line between its neighbours is no corner. Dropping all such points at
+    A point on or above the line between its neighbors is no corner. Dropping all such points at
     once, again and again, clears most of the curve in a few passes. A curve that gives way one
     point per pass would make that quadratic, so a stack finishes what no longer shrinks fast.
     """
     miss, false_alarm = rates.miss_rates, rates.false_alarm_rates
-    # Trials of weight zero repeat a point, and of two equal neighbours each would drop the other.
+    # Trials of weight zero repeat a point, and of two equal neighbors each would drop the other.
     keep = np.append(True, (miss[1:] != miss[:-1]) | (false_alarm[1:] != false_alarm[:-1]))
     size = math.inf
     while np.count_nonzero(keep) < 0.9 * size:

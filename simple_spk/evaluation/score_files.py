@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simple_spk.data.field_table import FieldTable, cut_fields, first_misfit, read_text, shown
 from simple_spk.data.trials import Trials, check_distinct, name_of, pair_numbers
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class _Layout(NamedTuple):
     """How a line is laid out: the columns of recordings, score and label, if there is one."""
 
     example: str
-    enrol: int | None  # None in files of bare scores
+    enroll: int | None  # None in files of bare scores
     test: int | None
     score: int
     label: int | None = None
@@ -58,11 +58,11 @@ class _Layout(NamedTuple):
 
 _WORDS = (b"nontarget", b"target")
 _LAYOUTS = (
-    _Layout("enrol test score target|nontarget", 0, 1, 2, 3, _WORDS),  # Kaldi, WeSpeaker, ours
-    _Layout("enrol test 0|1 score", 0, 1, 3, 2),  # SpeechBrain
-    _Layout("0|1 enrol test score", 1, 2, 3, 0),  # a VoxCeleb list with scores behind
-    _Layout("enrol test score", 0, 1, 2),
-    _Layout("score enrol test", 1, 2, 0),  # VoxSRC
+    _Layout("enroll test score target|nontarget", 0, 1, 2, 3, _WORDS),  # Kaldi, WeSpeaker, ours
+    _Layout("enroll test 0|1 score", 0, 1, 3, 2),  # SpeechBrain
+    _Layout("0|1 enroll test score", 1, 2, 3, 0),  # a VoxCeleb list with scores behind
+    _Layout("enroll test score", 0, 1, 2),
+    _Layout("score enroll test", 1, 2, 0),  # VoxSRC
     _Layout("score", None, None, 0),
 )
 
@@ -72,18 +72,18 @@ def read_scores(
 ) -> tuple[Trials, NDArray[np.float64]]:
     """The trials of a score file and their scores (n,); plain or gzipped.
 
-    The layout is recognised: ``enrol test score target|nontarget`` (Kaldi, WeSpeaker),
-    ``enrol test 0|1 score`` (SpeechBrain), ``0|1 enrol test score``, ``enrol test score``,
-    ``score enrol test`` (VoxSRC), or a bare ``score`` per line. With ``trials`` these are returned,
-    and the scores in their order: the file must name the same pairs, in any order, and bare scores
-    are taken line by line. Labels must agree where both have them, and
+    The layout is recognized: ``enroll test score target|nontarget`` (Kaldi, WeSpeaker),
+    ``enroll test 0|1 score`` (SpeechBrain), ``0|1 enroll test score``, ``enroll test score``,
+    ``score enroll test`` (VoxSRC), or a bare ``score`` per line. With ``trials`` these are
+    returned, and the scores in their order: the file must name the same pairs, in any order, and
+    bare scores are taken line by line. Labels must agree where both have them, and
     are taken from the file if only that has some.
     """
     path = Path(path)
     content = read_text(path, "score file").removeprefix(codecs.BOM_UTF8).rstrip()
     if not content:
         raise ValueError(f"{path} is empty; expected lines such as {_examples()}")
-    layout, table = _recognised(path, content, trials)
+    layout, table = _recognized(path, content, trials)
     scores = table.numbers(layout.score)
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
@@ -92,9 +92,9 @@ def read_scores(
             f"{path}, line {bad[0] + 1}: found {shown(line)}; expected {layout.example!r} with a "
             f"finite score ({len(bad)} of {len(scores)} lines have none): score these again"
         )
-    if layout.enrol is None or layout.test is None:
+    if layout.enroll is None or layout.test is None:
         return _beside(path, scores, trials)
-    ids, sides = table.index(layout.enrol, layout.test)
+    ids, sides = table.index(layout.enroll, layout.test)
     is_target = None if layout.label is None else table.are(layout.label, layout.labels[1])
     found = Trials(ids, sides[:, 0].copy(), sides[:, 1].copy(), is_target, path)
     check_distinct(found, path)
@@ -111,8 +111,8 @@ def write_scores(
 ) -> None:
     """A text file with a line per trial, in the order of the list.
 
-    The layout is ``enrol test score [target|nontarget]`` (wespeaker), ``[0|1] enrol test score``
-    (voxceleb) or ``score enrol test`` (voxsrc). Scores (n,) are written with as many digits as it
+    The layout is ``enroll test score [target|nontarget]`` (wespeaker), ``[0|1] enroll test score``
+    (voxceleb) or ``score enroll test`` (voxsrc). Scores (n,) are written with as many digits as it
     takes to read back the same numbers; a path that ends in .gz is compressed. The file appears
     under its name only once it is complete.
     """
@@ -134,20 +134,20 @@ def write_scores(
         "voxceleb": ("{3}{0} {1} " + number + "\n", ("0 ", "1 ")),
         "voxsrc": (number + " {0} {1}\n", ("", "")),
     }[layout]
-    enrol = map(trials.ids.__getitem__, trials.enrol.tolist())
+    enroll = map(trials.ids.__getitem__, trials.enroll.tolist())
     test = map(trials.ids.__getitem__, trials.test.tolist())
     labels: Iterable[str] = repeat("")
     if trials.is_target is not None:
         labels = map(words.__getitem__, trials.is_target.tolist())
     open_text = gzip.open if path.suffix == ".gz" else open
     with (
-        whole_file(path) as partial,
+        atomic_write(path) as partial,
         open_text(partial, "wt", encoding="utf-8", newline="\n") as file,
     ):
-        file.writelines(map(line.format, enrol, test, values.tolist(), labels))
+        file.writelines(map(line.format, enroll, test, values.tolist(), labels))
 
 
-def _recognised(path: Path, content: bytes, trials: Trials | None) -> tuple[_Layout, FieldTable]:
+def _recognized(path: Path, content: bytes, trials: Trials | None) -> tuple[_Layout, FieldTable]:
     """The layout of a score file and its fields: of all layouts, the one that every line has."""
     first = content.split(b"\n", 1)[0]
     layouts = [layout for layout in _LAYOUTS if layout.fits(first.split())]
@@ -183,9 +183,9 @@ def _are_labels(table: FieldTable, layout: _Layout) -> bool:
 
 def _names(table: FieldTable, layout: _Layout) -> list[str]:
     """The recordings that a file names if it has this layout."""
-    if layout.enrol is None or layout.test is None:
+    if layout.enroll is None or layout.test is None:
         return []
-    return table.index(layout.enrol, layout.test)[0]
+    return table.index(layout.enroll, layout.test)[0]
 
 
 def _beside(
@@ -206,9 +206,9 @@ def _rows_of(trials: Trials, found: Trials) -> NDArray[np.int64]:
     """The row (n,) of ``found``, a score file, for each trial of a list."""
     place = {name: number for number, name in enumerate(trials.ids)}
     numbers = np.array([place.get(name, -1) for name in found.ids], dtype=np.int64)
-    enrol, test = numbers[found.enrol], numbers[found.test]
-    has = np.where((enrol < 0) | (test < 0), -1, pair_numbers(enrol, test, len(trials.ids)))
-    wants = pair_numbers(trials.enrol, trials.test, len(trials.ids))
+    enroll, test = numbers[found.enroll], numbers[found.test]
+    has = np.where((enroll < 0) | (test < 0), -1, pair_numbers(enroll, test, len(trials.ids)))
+    wants = pair_numbers(trials.enroll, trials.test, len(trials.ids))
     order = np.argsort(has)
     places = np.minimum(np.searchsorted(has[order], wants), len(has) - 1)
     rows = order[places]

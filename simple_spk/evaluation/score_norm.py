@@ -1,8 +1,8 @@
-"""Score normalisation with a cohort: S-norm and adaptive S-norm (AS-norm).
+"""Score normalization with a cohort: S-norm and adaptive S-norm (AS-norm).
 
 A recording that resembles everybody gets high scores with everybody. Scored against a cohort of
 speakers that no trial is about, it shows by how much: its own mean and deviation. A trial's
-normalised score is the mean of its score as seen from both its recordings, in deviations above
+normalized score is the mean of its score as seen from both its recordings, in deviations above
 their means. S-norm takes all of the cohort, AS-norm the ``top_n`` most similar members of it.
 """
 
@@ -82,16 +82,16 @@ def cohort_statistics(
     return CohortStatistics(means, deviations)
 
 
-def normalise(
+def normalize(
     scores: ArrayLike,
-    enrol: NDArray[np.integer],
+    enroll: NDArray[np.integer],
     test: NDArray[np.integer],
     statistics: CohortStatistics,
 ) -> NDArray[np.float64]:
-    """Normalised scores (n,) of trials whose sides (n,) are rows of the statistics' recordings."""
+    """Normalized scores (n,) of trials whose sides (n,) are rows of the statistics' recordings."""
     values = np.asarray(scores, dtype=np.float64)
     means, deviations = statistics
-    sides = [(values - means[side]) / deviations[side] for side in (enrol, test)]
+    sides = [(values - means[side]) / deviations[side] for side in (enroll, test)]
     return (sides[0] + sides[1]) / 2
 
 

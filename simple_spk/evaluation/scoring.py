@@ -39,8 +39,8 @@ def score_trials(
     blocks = range(0, len(trials), block)
     for start in tqdm(blocks, "score", unit="block", delay=1.0, disable=not progress):
         some = slice(start, start + block)
-        enrol, test = queries[trials.enrol[some]], keys[trials.test[some]]
-        np.einsum("ij,ij->i", enrol, test, out=scores[some])
+        enroll, test = queries[trials.enroll[some]], keys[trials.test[some]]
+        np.einsum("ij,ij->i", enroll, test, out=scores[some])
     return scores
 
 

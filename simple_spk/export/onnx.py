@@ -1,6 +1,6 @@
 """A model as one ONNX file: waveforms in, embeddings out, in any language that has a runtime.
 
-The graph holds filterbank, mean normalisation and encoder; bringing recordings to the model's
+The graph holds filterbank, mean normalization and encoder; bringing recordings to the model's
 sample rate stays outside. Beside it lie config.yaml, which says how to score, and a few waveforms
 with PyTorch's embeddings of them, against which the graph can be checked wherever it is to run.
 """
@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from simple_spk.inference.model import Model
-from simple_spk.io.atomic_file import whole_file, write_text
+from simple_spk.io.atomic_file import atomic_write, write_text
 from simple_spk.models.fbank import Fbank
 
 GRAPH, CONFIG, PARITY = "model.onnx", "config.yaml", "parity.safetensors"
@@ -66,7 +66,7 @@ class WaveformEncoder(nn.Module):
         frames = waveforms.index_select(1, samples.flatten()).unflatten(1, samples.shape)
         real, imaginary = (frames.double() @ self.spectra_of_impulses).chunk(2, dim=-1)
         energies = (real.square() + imaginary.square()).float() @ self.front_end.mel
-        return self.encoder(*self.front_end.normalised_logarithms(energies, lengths))
+        return self.encoder(*self.front_end.normalized_logarithms(energies, lengths))
 
 
 def export_onnx(folder: str | Path, model: Model) -> None:
@@ -80,10 +80,10 @@ def export_onnx(folder: str | Path, model: Model) -> None:
     waveforms, lengths = _parity_waveforms(model.front_end.sample_rate)
     with torch.no_grad():  # of the model itself, not of its rewritten front end
         embeddings = model.encoder(*model.front_end(waveforms, lengths))
-    with whole_file(folder / GRAPH) as partial:
+    with atomic_write(folder / GRAPH) as partial:
         _write_graph(partial, encoder, waveforms, lengths)
     parity = {"waveforms": waveforms, "lengths": lengths, "embeddings": embeddings}
-    with whole_file(folder / PARITY) as partial:
+    with atomic_write(folder / PARITY) as partial:
         partial.write_bytes(save({name: tensor.numpy() for name, tensor in parity.items()}))
     write_text(folder / CONFIG, _HOW_TO_USE + _describe(model, embeddings.shape[1]))
 

@@ -14,7 +14,7 @@ import yaml
 from torch import Tensor, nn
 
 from simple_spk.inference.model import Model
-from simple_spk.io.atomic_file import whole_file, write_text
+from simple_spk.io.atomic_file import atomic_write, write_text
 from simple_spk.models.similarity import Similarity
 
 SETTINGS, WEIGHTS = "hyperparams.yaml", "embedding_model.ckpt"  # names that SpeechBrain expects
@@ -35,8 +35,8 @@ class ScoredEmbeddings(Tensor):
     ) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             if function is torch.cosine_similarity and all(type(a) is cls for a in args[:2]):
-                enrol, test = (a.as_subclass(Tensor) for a in args[:2])
-                return args[0].similarity.pairs(enrol, test)
+                enroll, test = (a.as_subclass(Tensor) for a in args[:2])
+                return args[0].similarity.pairs(enroll, test)
             return function(*args, **(kwargs or {}))
 
 
@@ -63,7 +63,7 @@ class SpeakerEmbedding(nn.Module):
 
 
 class Unchanged(nn.Module):
-    """Stands where SpeechBrain computes or normalises features: hands its input on."""
+    """Stands where SpeechBrain computes or normalizes features: hands its input on."""
 
     def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
         return inputs
@@ -78,7 +78,7 @@ def export_speechbrain(folder: str | Path, model: Model) -> None:
         sample_rate=model.front_end.sample_rate,
         decision="" if model.threshold is None else _DECISION.format(model.threshold),
     )
-    with whole_file(folder / WEIGHTS) as partial:
+    with atomic_write(folder / WEIGHTS) as partial:
         torch.save(embedding_model.state_dict(), partial)
     write_text(folder / SETTINGS, settings)
 

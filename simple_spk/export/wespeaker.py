@@ -30,7 +30,7 @@ OTHERS = {
     ".rbr_": "RepVGG",
     ".conv3.": "a ResNet of bottleneck blocks (ResNet-50, 101, 152, 221 or 293)",
     ".convs.": "Res2Net or ERes2Net",
-    "frontend.": "a model with a learnt front end",
+    "frontend.": "a model with a learned front end",
     "pool.": "a ResNet with attentive pooling",
 }
 
@@ -115,7 +115,7 @@ def _renamed(weights: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[
 
 
 def _second_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The layer seg_2, into which the normalisation of its input, seg_bn_1, is drawn."""
+    """The layer seg_2, into which the normalization of its input, seg_bn_1, is drawn."""
     mean, variance, matrix, bias = (
         weights[name].double()
         for name in ("seg_bn_1.running_mean", "seg_bn_1.running_var", "seg_2.weight", "seg_2.bias")

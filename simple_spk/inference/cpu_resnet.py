@@ -108,10 +108,10 @@ class _FoldedBlock:
         )
 
 
-def _folded(convolution: nn.Module, normalisation: nn.Module, dtype: torch.dtype) -> _Convolution:
+def _folded(convolution: nn.Module, normalization: nn.Module, dtype: torch.dtype) -> _Convolution:
     """A convolution that does the work of the BatchNorm behind it, too."""
-    assert isinstance(convolution, nn.Conv2d) and isinstance(normalisation, nn.BatchNorm2d)
-    norm = normalisation
+    assert isinstance(convolution, nn.Conv2d) and isinstance(normalization, nn.BatchNorm2d)
+    norm = normalization
     assert norm.running_mean is not None and norm.running_var is not None
     weight, bias = fuse_conv_bn_weights(
         *(convolution.weight.detach(), None, norm.running_mean, norm.running_var, norm.eps),

@@ -34,7 +34,7 @@ from simple_spk.inference.decisions import (
 )
 from simple_spk.inference.model import Model, embedding_fingerprint, full_precision
 from simple_spk.inference.model_folder import builtin_model, load_model, resolve
-from simple_spk.inference.speaker_store import EnrolledVoices, Voice
+from simple_spk.inference.speaker_store import SpeakerStore, Voice
 from simple_spk.inference.speech_quality import RecordingQuality
 
 # One recording or several of them: a file, or its samples (samples,) or (channels, samples).
@@ -175,7 +175,7 @@ class Extractor:
 
     def verify(
         self,
-        enrol: Recordings,
+        enroll: Recordings,
         test: Recordings,
         sample_rate: int | None = None,
         prior: float | None = None,
@@ -188,7 +188,7 @@ class Extractor:
         at most that share of pairs of different speakers is accepted. A model without calibration
         accepts from its own threshold on.
         """
-        first, second = as_list(enrol), as_list(test)
+        first, second = as_list(enroll), as_list(test)
         chance, threshold, because = self._threshold(prior, false_accept_rate, voices=1)
         try:
             embeddings, qualities = self._listen([*first, *second], sample_rate)
@@ -211,13 +211,13 @@ class Extractor:
     # ---- known voices ---------------------------------------------------------------------------
 
     @functools.cached_property
-    def voices(self) -> EnrolledVoices:
+    def voices(self) -> SpeakerStore:
         """The voices that are enrolled, by name; they can be saved and removed here."""
-        return EnrolledVoices(self.fingerprint)
+        return SpeakerStore(self.fingerprint)
 
-    def load_voices(self, path: str | Path) -> EnrolledVoices:
+    def load_voices(self, path: str | Path) -> SpeakerStore:
         """Use the enrolled voices of a file, in place of those enrolled so far."""
-        self.voices = EnrolledVoices.load(path, self.fingerprint)
+        self.voices = SpeakerStore.load(path, self.fingerprint)
         return self.voices
 
     def enroll(self, name: str, recordings: Recordings, sample_rate: int | None = None) -> Voice:
@@ -245,7 +245,7 @@ class Extractor:
         number of voices. The own threshold of a model without calibration knows nothing of this.
         """
         if not self.voices:
-            raise ValueError("no voice is enrolled: enrol some first, or load them")
+            raise ValueError("no voice is enrolled: enroll some first, or load them")
         names = list(self.voices)
         chance, threshold, because = self._threshold(prior, false_accept_rate, len(names))
         try:
@@ -313,7 +313,7 @@ class Extractor:
         if len(voices[0].embedding) != len(test.embedding):
             raise ValueError(
                 f"the voices enrolled have embeddings of {len(voices[0].embedding)} numbers, this "
-                f"model makes {len(test.embedding)}: enrol them again"
+                f"model makes {len(test.embedding)}: enroll them again"
             )
         table = np.stack([voice.embedding for voice in sides])
         on_device = torch.from_numpy(table).to(self.device)

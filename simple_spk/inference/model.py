@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.models.fbank import Fbank
+from simple_spk.models.saved_arguments import NAMES_BEFORE_FORMAT_3, renamed
 from simple_spk.models.similarity import Similarity
 
 
@@ -19,7 +20,7 @@ class Model(NamedTuple):
 
     Arguments:
         threshold: SimPLE's own, -b, for models that have one.
-        calibration: how its scores become log likelihood ratios, if that was learnt.
+        calibration: how its scores become log likelihood ratios, if that was learned.
         training_data: what it was trained on, in words.
     """
 
@@ -44,13 +45,15 @@ def trained_model(
 def embedding_fingerprint(model: Model) -> str:
     """A hash that is the same for models that make the same embeddings, however they compare them.
 
-    It tells whether embeddings on disk are of this very model.
+    It tells whether embeddings on disk are of this very model. Names enter it as format 2 of model
+    folders spelled them, so that embeddings and voices made by version 0.1 remain valid.
     """
     digest = hashlib.sha256()
     parts: tuple[Any, ...] = (model.front_end, model.encoder)
     for part in parts:
-        digest.update(json.dumps([type(part).__name__, part.arguments], sort_keys=True).encode())
-        for name, tensor in sorted(part.state_dict().items()):
+        arguments = renamed(part.arguments, NAMES_BEFORE_FORMAT_3)
+        digest.update(json.dumps([type(part).__name__, arguments], sort_keys=True).encode())
+        for name, tensor in sorted(renamed(part.state_dict(), NAMES_BEFORE_FORMAT_3).items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

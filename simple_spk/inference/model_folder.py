@@ -22,12 +22,16 @@ from torch import Tensor, nn
 from simple_spk import __version__
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.inference.model import Model
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 from simple_spk.io.safe_yaml import read_plain_yaml
-from simple_spk.models.embedding_head import EmbeddingOutput
+from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
-from simple_spk.models.saved_arguments import wrong_argument
+from simple_spk.models.saved_arguments import (
+    NAMES_BEFORE_FORMAT_3,
+    renamed,
+    wrong_argument,
+)
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct
 
 CARD_TEMPLATE = """# A speaker-verification model
@@ -101,13 +105,14 @@ def default_card(model: Model) -> str:
     return text + _mark(text)
 
 
-FORMAT = 2
+FORMAT = 3
 PARTS: dict[str, tuple[type[nn.Module], ...]] = {
     "front_end": (Fbank,),
     "encoder": (ResNet,),
     "similarity": (GeneralizedInnerProduct, CosineSimilarity),
 }
 FIELDS = ("format", "made_with", *PARTS, "threshold", "calibration", "training_data")
+NAMES_SINCE_FORMAT_3 = {old: new for new, old in NAMES_BEFORE_FORMAT_3.items()}
 CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
 
 # Least and greatest value of arguments, also of each item of a list: nobody's model lies beyond,
@@ -161,9 +166,9 @@ def save_model(
     folder = Path(folder)
     # All or nothing, as far as three files can be: they appear once the last is written.
     with (
-        whole_file(folder / CARD) as card_file,
-        whole_file(folder / CONFIG) as config_file,
-        whole_file(folder / WEIGHTS) as weights_file,
+        atomic_write(folder / CARD) as card_file,
+        atomic_write(folder / CONFIG) as config_file,
+        atomic_write(folder / WEIGHTS) as weights_file,
     ):
         card_file.write_text(card or default_card(model), encoding="utf-8")
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
@@ -217,7 +222,7 @@ def _stored(name: str, tensor: Tensor, half_precision: bool) -> Tensor:
 def _read_config(path: Path) -> dict[str, Any]:
     """The fields of config.yaml, known to be of the types that they should; calibration built."""
     config = read_plain_yaml(path)
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
+    if not isinstance(config, dict) or config.get("format") not in (2, FORMAT):
         raise ValueError(f"{path}: expected a mapping with format: {FORMAT}; make the folder again")
     if set(config) != set(FIELDS):
         strange = [str(name) for name in set(config) ^ set(FIELDS)]
@@ -256,10 +261,11 @@ def _build(folder: Path, name: str, entry: Any) -> nn.Module:
     cls = classes[chosen]
     if not isinstance(arguments, dict):
         raise ValueError(f"{where}: arguments must be a mapping, not {_shown(arguments)}")
+    arguments = renamed(arguments, NAMES_SINCE_FORMAT_3)
     nested = arguments.get("output")
     _check_arguments(where, cls, arguments)
     if isinstance(nested, dict):
-        _check_arguments(f"{where}, output", EmbeddingOutput, nested)
+        _check_arguments(f"{where}, output", EmbeddingHead, nested)
     try:
         # An encoder comes into being once its weights are known to be there.
         with torch.device("meta" if name == "encoder" else "cpu"):
@@ -292,10 +298,12 @@ def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
         raise FileNotFoundError(f"{path} is missing or not a file: the model folder is incomplete")
     try:
         with safe_open(path, framework="pt") as file:
-            _check_header(path, file, expected)
+            there = dict.fromkeys(file.keys())
+            stored = dict(zip(renamed(there, NAMES_SINCE_FORMAT_3), there, strict=False))
+            _check_header(path, file, expected, stored)
             # Copied, as what safetensors gives may change or vanish with the file.
             weights = {
-                name: file.get_tensor(name).to(tensor.dtype, copy=True)
+                name: file.get_tensor(stored[name]).to(tensor.dtype, copy=True)
                 for name, tensor in expected.items()
             }
     except SafetensorError as error:
@@ -308,10 +316,14 @@ def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
     return weights
 
 
-def _check_header(path: Path, file: Any, expected: dict[str, Tensor]) -> None:
-    """Raise unless an opened safetensors file holds just what is expected, before reading it."""
-    found = set(file.keys())
-    strange = sorted(found ^ set(expected))
+def _check_header(
+    path: Path, file: Any, expected: dict[str, Tensor], stored: dict[str, str]
+) -> None:
+    """Raise unless an opened safetensors file holds just what is expected, before reading it.
+
+    ``stored`` maps each name to the one in the file.
+    """
+    strange = sorted(set(stored) ^ set(expected))
     if strange:
         what = "lacks" if strange[0] in expected else "has, beyond what is expected,"
         raise ValueError(
@@ -319,7 +331,7 @@ def _check_header(path: Path, file: Any, expected: dict[str, Tensor]) -> None:
             f"{len(strange)} differences in all"
         )
     for name, tensor in expected.items():
-        entry = file.get_slice(name)
+        entry = file.get_slice(stored[name])
         shape, kind = tuple(entry.get_shape()), entry.get_dtype()
         if shape != tuple(tensor.shape):
             raise ValueError(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from simple_spk.io.atomic_file import lock_file, whole_file
+from simple_spk.io.atomic_file import atomic_write, lock_file
 
 FORMAT = "simple_spk voices 1"
 LARGEST_NAME = 200
@@ -23,7 +23,7 @@ LARGEST_NAME = 200
 class Voice(NamedTuple):
     """What is known of a voice: the mean of its recordings' embeddings, and how much that is."""
 
-    embedding: NDArray[np.float32]  # (dim,), not normalised: clear recordings count more
+    embedding: NDArray[np.float32]  # (dim,), not normalized: clear recordings count more
     recordings: int
     seconds: float
 
@@ -36,8 +36,8 @@ class Voice(NamedTuple):
         return Voice(mean, count, self.seconds + other.seconds)
 
 
-class EnrolledVoices(Mapping[str, Voice]):
-    """Voices by name, in the order of their enrolment; fingerprint is that of their model."""
+class SpeakerStore(Mapping[str, Voice]):
+    """Voices by name, in the order of their enrollment; fingerprint is that of their model."""
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
@@ -53,14 +53,14 @@ class EnrolledVoices(Mapping[str, Voice]):
         return len(self._voices)
 
     def add(self, name: str, voice: Voice) -> None:
-        """Enrol a voice; recordings of a name that is known join its others."""
+        """Enroll a voice; recordings of a name that is known join its others."""
         if not (isinstance(name, str) and name.strip() and len(name) <= LARGEST_NAME):
             raise ValueError(f"a voice needs a name of 1 to {LARGEST_NAME} letters, not {name!r}")
         dimension = next((len(other.embedding) for other in self.values()), len(voice.embedding))
         if len(voice.embedding) != dimension:
             raise ValueError(
                 f"{name} has an embedding of {len(voice.embedding)} numbers, the voices enrolled "
-                f"so far of {dimension}: those are of another model; enrol them again"
+                f"so far of {dimension}: those are of another model; enroll them again"
             )
         known = self._voices.get(name)
         self._voices[name] = voice if known is None else known.joined(voice)
@@ -89,16 +89,16 @@ class EnrolledVoices(Mapping[str, Voice]):
             "fingerprint": self.fingerprint,
             "names": json.dumps(list(self), ensure_ascii=False),
         }
-        with whole_file(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_bytes(save(arrays, metadata))
 
     @classmethod
-    def load(cls, path: str | Path, fingerprint: str) -> "EnrolledVoices":
+    def load(cls, path: str | Path, fingerprint: str) -> "SpeakerStore":
         """The voices of a file, which must be of the model with this fingerprint."""
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(
-                f"no enrolled voices at {path}: enrol some, or correct the path"
+                f"no enrolled voices at {path}: enroll some, or correct the path"
             )
         try:
             with safe_open(path, framework="numpy") as file:
@@ -108,11 +108,11 @@ class EnrolledVoices(Mapping[str, Voice]):
         # TypeError, AttributeError: kinds of numbers that numpy does not know
         except (SafetensorError, ValueError, RecursionError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path} is not a file of enrolled voices ({error}): enrol them again"
+                f"{path} is not a file of enrolled voices ({error}): enroll them again"
             ) from error
         if metadata.get("fingerprint") != fingerprint:
             raise ValueError(
-                f"{path} holds voices that another model enrolled: use that one, or enrol them "
+                f"{path} holds voices that another model enrolled: use that one, or enroll them "
                 "again with this one, into another file"
             )
         found = cls(fingerprint)
@@ -123,7 +123,7 @@ class EnrolledVoices(Mapping[str, Voice]):
 
     @classmethod
     @contextlib.contextmanager
-    def changing(cls, path: str | Path, fingerprint: str) -> Iterator["EnrolledVoices"]:
+    def changing(cls, path: str | Path, fingerprint: str) -> Iterator["SpeakerStore"]:
         """The voices of a file, or none if it is yet to be made, to be saved when all went well.
 
         Processes that change the file do so one after the other. What they lock is a file beside

@@ -89,7 +89,7 @@ def measure_quality(waveform: NDArray[np.float32], sample_rate: int) -> Recordin
 
 
 def _speech_frames(powers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which frames (n,) are speech: those well above the quiet ones, and their neighbours."""
+    """Which frames (n,) are speech: those well above the quiet ones, and their neighbors."""
     levels = 10.0 * np.log10(powers)
     if not len(levels):
         return np.zeros(0, np.bool_)
@@ -102,7 +102,7 @@ def _speech_frames(powers: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _sum_around(flags: NDArray[np.bool_], width: int) -> NDArray[np.int64]:
-    """How many of the ``width`` flags centred on each of n are set, (n,)."""
+    """How many of the ``width`` flags centered on each of n are set, (n,)."""
     half = width // 2
     sums = np.concatenate([[0], np.cumsum(np.pad(flags, half))])
     return sums[width:] - sums[:-width]

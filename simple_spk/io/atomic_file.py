@@ -8,12 +8,12 @@ from typing import IO, Any
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path) -> Iterator[Path]:
     """A path to write to, beside ``path``, which it becomes once all went well; folders are made.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "folder" / "name.txt"
-    >>> with whole_file(path) as partial:
+    >>> with atomic_write(path) as partial:
     ...     _ = partial.write_text("text")
     ...     path.exists()
     False
@@ -33,7 +33,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file that, if it exists, is whole."""
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="\n")
 
 

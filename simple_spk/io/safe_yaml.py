@@ -83,7 +83,7 @@ def explain_yaml_error(path: str | Path) -> Iterator[None]:
     except KeyError as error:
         raise ValueError(
             f"{path}: the key {error} is missing, or an option on the command line names a key "
-            f"that the file does not have (is it misspelt?)"
+            f"that the file does not have (is it misspelled?)"
         ) from error
     except (TypeError, AttributeError, ImportError) as error:
         raise ValueError(f"{path}: {error}") from error

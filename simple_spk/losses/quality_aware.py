@@ -95,7 +95,7 @@ class MagFaceLoss(SphericalLoss):
 
 class AdaFaceLoss(SphericalLoss):
     """NormFace with ``s (cos(theta_y - m z) - m z - m)`` for the true class, where z in [-1, 1] is
-    the embedding's length, standardised: the margin is angular for short, additive for long ones.
+    the embedding's length, standardized: the margin is angular for short, additive for long ones.
 
     ``z = h (|x| - mean) / standard deviation``, held within -1 and 1, without gradient; both
     moments are moving averages in which ``newest_weight`` is a batch's share, as in the authors'
@@ -135,8 +135,8 @@ class AdaFaceLoss(SphericalLoss):
             if len(of_all_ranks) > 1:
                 self.length_deviation.lerp_(of_all_ranks.std(), self.newest_weight)
         # The small number tells equal lengths from rounding.
-        standardised = (lengths - self.length_mean) / (self.length_deviation + 1e-3)
-        qualities = (self.concentration * standardised).clamp(-1.0, 1.0)
+        standardized = (lengths - self.length_mean) / (self.length_deviation + 1e-3)
+        qualities = (self.concentration * standardized).clamp(-1.0, 1.0)
         cosines = self.cosines(embeddings, class_vectors)
         angles = angles_of(at(cosines, labels)) - self.margin * qualities
         smallest = math.sqrt(2.0 * SMALLEST_GAP)

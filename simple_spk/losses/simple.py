@@ -9,7 +9,7 @@ from torch.nn import functional
 from simple_spk.distributed import mean_over_ranks
 from simple_spk.losses.pair_sums import PairCounts, pair_sums
 from simple_spk.models.similarity import GeneralizedInnerProduct, Similarity
-from simple_spk.schedules import Stages
+from simple_spk.schedules import StepwiseValue
 
 Reduction = Literal["separate", "joint"]
 
@@ -45,9 +45,9 @@ class SimPLELoss(nn.Module):
         reduction: Reduction = "separate",
     ) -> None:
         super().__init__()
-        self.positive_weights = Stages("positive_weight", positive_weight, float)
-        self.sharpnesses = Stages("sharpness", sharpness, float)
-        self.scales = Stages("scale", scale, float)
+        self.positive_weights = StepwiseValue("positive_weight", positive_weight, float)
+        self.sharpnesses = StepwiseValue("sharpness", sharpness, float)
+        self.scales = StepwiseValue("scale", scale, float)
         if not all(0.0 < value < 1.0 for value in self.positive_weights.values):
             raise ValueError(f"positive_weight must lie between 0 and 1, not {positive_weight}")
         if not all(value > 0.0 for value in (*self.sharpnesses.values, *self.scales.values)):
@@ -74,7 +74,7 @@ class SimPLELoss(nn.Module):
         Keys need no gradient (they come from a queue); if they do, the plain formula gives it.
         """
         if keys.requires_grad:
-            return self.plain(queries, labels, keys, key_labels, own_keys)
+            return self.reference(queries, labels, keys, key_labels, own_keys)
         with torch.autocast(queries.device.type, enabled=False):  # sums over millions of pairs
             queries = queries.to(keys.dtype)
             positive_sum, negative_sum, counts = pair_sums(
@@ -89,7 +89,7 @@ class SimPLELoss(nn.Module):
             )
             return self._reduce(positive_sum, negative_sum, counts)
 
-    def plain(
+    def reference(
         self, queries: Tensor, labels: Tensor, keys: Tensor, key_labels: Tensor, own_keys: Tensor
     ) -> Tensor:
         """The same number as ``forward``, written as the formula reads: (n, m) matrices in full."""

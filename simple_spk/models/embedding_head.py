@@ -7,17 +7,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-OutputForm = Literal["cartesian", "polar"]
+HeadForm = Literal["cartesian", "polar"]
 
 
-class EmbeddingOutput(nn.Module):
+class EmbeddingHead(nn.Module):
     """A linear layer whose output is the embedding (cartesian: the paper's text) or the embedding's
     direction, its length being a softplus output of its own (polar: the authors' face code).
 
     hidden_dim: size of a layer with ReLU before it; None, as everywhere in the paper, for none.
 
     The other arguments are ours, for a reliable start; at their defaults they change nothing.
-        centred: BatchNorm without scale and shift on the linear output, so that directions differ
+        centered: BatchNorm without scale and shift on the linear output, so that directions differ
             from the first step on.
         initial_length, hold_steps: for that many training steps every embedding has exactly this
             length. While the mean positive cosine is below b_theta the loss would shrink lengths
@@ -31,16 +31,16 @@ class EmbeddingOutput(nn.Module):
         self,
         input_dim: int,
         embedding_dim: int,
-        form: OutputForm = "cartesian",
-        centred: bool = False,
+        form: HeadForm = "cartesian",
+        centered: bool = False,
         initial_length: float | None = None,
         hold_steps: int = 0,
         minimum_length: float = 0.0,
         hidden_dim: int | None = None,
     ) -> None:
         super().__init__()
-        if form not in get_args(OutputForm):
-            raise ValueError(f"the output form must be one of {get_args(OutputForm)}, not {form!r}")
+        if form not in get_args(HeadForm):
+            raise ValueError(f"the output form must be one of {get_args(HeadForm)}, not {form!r}")
         if initial_length is None and (hold_steps > 0 or form == "polar"):
             raise ValueError("a held or polar length needs an initial_length, for example 2.0")
         if initial_length is not None and initial_length <= minimum_length:
@@ -60,7 +60,7 @@ class EmbeddingOutput(nn.Module):
             self.hidden = nn.Sequential(nn.Linear(input_dim, hidden_dim), nn.ReLU())
             input_dim = hidden_dim
         self.linear = nn.Linear(input_dim, embedding_dim)
-        self.centring = nn.BatchNorm1d(embedding_dim, affine=False) if centred else nn.Identity()
+        self.centering = nn.BatchNorm1d(embedding_dim, affine=False) if centered else nn.Identity()
         self.register_buffer("length_is_held", torch.tensor(hold_steps > 0))
         if form == "polar":
             self.length = nn.Linear(input_dim, 1)
@@ -74,7 +74,7 @@ class EmbeddingOutput(nn.Module):
     def forward(self, statistics: Tensor) -> Tensor:
         """Embeddings (n, embedding_dim) of pooled statistics (n, input_dim)."""
         statistics = self.hidden(statistics)
-        vectors = self.centring(self.linear(statistics))
+        vectors = self.centering(self.linear(statistics))
         if self.initial_length is None:
             return vectors
         directions = functional.normalize(vectors, dim=-1)

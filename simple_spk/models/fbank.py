@@ -25,7 +25,7 @@ BLOCK_FRAMES = {"cpu": 800, "cuda": 2**15}
 class Fbank(nn.Module):
     """Log-mel energies of waveforms, minus their mean over time.
 
-    With ``dither=0`` and ``mean_normalisation=False`` the values equal Kaldi's. Dither (in units of
+    With ``dither=0`` and ``mean_normalization=False`` the values equal Kaldi's. Dither (in units of
     16-bit samples) is added as noise while training; at test time its expected energy is added
     instead, so that digital silence looks the same in both and results do not depend on chance.
     The window is Kaldi's own, Povey's, or the Hamming window that WeSpeaker chooses.
@@ -43,7 +43,7 @@ class Fbank(nn.Module):
         shift_milliseconds: float = 10.0,
         lowest_hertz: float = 20.0,
         dither: float = 1.0,
-        mean_normalisation: bool = True,
+        mean_normalization: bool = True,
         window: Window = "povey",
     ) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Fbank(nn.Module):
         self.frame_samples = int(sample_rate * frame_milliseconds / 1000)
         self.shift_samples = int(sample_rate * shift_milliseconds / 1000)
         self.dither = dither
-        self.mean_normalisation = mean_normalisation
+        self.mean_normalization = mean_normalization
         self.transform_samples = 2 ** math.ceil(math.log2(self.frame_samples))
         self.ends_at_zero = window == "povey"
         if window == "povey":
@@ -107,9 +107,9 @@ class Fbank(nn.Module):
         block = BLOCK_FRAMES.get(waveforms.device.type, 2**15)
         rows = max(1, block * self.shift_samples // waveforms.shape[-1])
         energies = torch.cat([self._energies(part) for part in waveforms.split(rows)])
-        return self.normalised_logarithms(energies, lengths)
+        return self.normalized_logarithms(energies, lengths)
 
-    def normalised_logarithms(
+    def normalized_logarithms(
         self, energies: Tensor, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """What ``forward`` returns, from mel energies (n, frames, num_mels)."""
@@ -117,14 +117,14 @@ class Fbank(nn.Module):
             energies = energies + self.dither_energies
         features = energies.clamp(min=torch.finfo(torch.float32).eps).log()
         if lengths is None:
-            if self.mean_normalisation:
+            if self.mean_normalization:
                 features = features - features.mean(dim=1, keepdim=True)
             return features, None
         frame_lengths = self.num_frames(lengths)
         positions = torch.arange(features.shape[1], device=features.device)
         valid = (positions < frame_lengths[:, None])[..., None]
         features = features * valid
-        if self.mean_normalisation:
+        if self.mean_normalization:
             mean = features.sum(dim=1, keepdim=True) / frame_lengths.clamp(min=1)[:, None, None]
             features = (features - mean) * valid
         return features, frame_lengths
@@ -137,12 +137,12 @@ class Fbank(nn.Module):
 
     def spectrum(self, waveforms: Tensor) -> Tensor:
         """Spectra (n, frames, bins, 2), real and imaginary, of the frames of waveforms."""
-        # Kaldi takes the mean out of each frame, then emphasises. Emphasis comes first here, once
+        # Kaldi takes the mean out of each frame, then emphasizes. Emphasis comes first here, once
         # for all frames; a mean is scaled by it.
         plain = waveforms.unfold(-1, self.frame_samples, self.shift_samples)
         means = plain.mean(-1, keepdim=True)
-        emphasised = waveforms - PRE_EMPHASIS * functional.pad(waveforms, (1, 0))[..., :-1]
-        frames = emphasised.unfold(-1, self.frame_samples, self.shift_samples)
+        emphasized = waveforms - PRE_EMPHASIS * functional.pad(waveforms, (1, 0))[..., :-1]
+        frames = emphasized.unfold(-1, self.frame_samples, self.shift_samples)
         frames = (frames - (1.0 - PRE_EMPHASIS) * means) * self.window.to(waveforms.dtype)
         if not self.ends_at_zero:  # what precedes a frame's first sample matters: for Kaldi, itself
             first = (1.0 - PRE_EMPHASIS) * (plain[..., 0] - means[..., 0])
@@ -160,8 +160,8 @@ def _mel_matrix(sample_rate: int, bins: int, num_mels: int, lowest_hertz: float)
     edges = (
         torch.linspace(0.0, 1.0, num_mels + 2, dtype=torch.float64) * (highest - lowest) + lowest
     )
-    left, centre, right = edges[:-2], edges[1:-1], edges[2:]
+    left, center, right = edges[:-2], edges[1:-1], edges[2:]
     hertz = torch.arange(bins, dtype=torch.float64) * sample_rate / (2 * bins)
     position = mel(hertz)[:, None]
-    rising, falling = (position - left) / (centre - left), (right - position) / (right - centre)
+    rising, falling = (position - left) / (center - left), (right - position) / (right - center)
     return torch.minimum(rising, falling).clamp(min=0.0)

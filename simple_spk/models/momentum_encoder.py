@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from simple_spk.schedules import Stages
+from simple_spk.schedules import StepwiseValue
 
 
 class MomentumEncoder(nn.Module):
@@ -20,7 +20,7 @@ class MomentumEncoder(nn.Module):
 
     def __init__(self, encoder: nn.Module, momentum: float | dict[int, float] = 0.999) -> None:
         super().__init__()
-        self.schedule = Stages("momentum", momentum, float)
+        self.schedule = StepwiseValue("momentum", momentum, float)
         if not all(0.0 <= value <= 1.0 for value in self.schedule.values):
             raise ValueError(
                 f"momentum must be a number in [0, 1], or a mapping from steps to such numbers, "
@@ -35,7 +35,7 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def update(self, encoder: nn.Module) -> None:
-        """Move the copy's parameters towards those of ``encoder`` by one step."""
+        """Move the copy's parameters toward those of ``encoder`` by one step."""
         torch._foreach_lerp_(
             list(self.encoder.parameters()), list(encoder.parameters()), 1.0 - self.momentum
         )

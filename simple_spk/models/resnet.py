@@ -7,7 +7,7 @@ ResNet-34, so that its weights can be carried over.
 import torch
 from torch import Tensor, nn
 
-from simple_spk.models.embedding_head import EmbeddingOutput
+from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.saved_arguments import remember_arguments
 
 
@@ -21,7 +21,7 @@ class ResNet(nn.Module):
         blocks: residual blocks per stage; (3, 4, 6, 3) makes ResNet-34.
         stem_stride: stride of the first convolution; 2 makes everything four times cheaper.
         embedding_dim: size of the embedding.
-        output: further arguments of ``EmbeddingOutput``: its form, and helps for starting.
+        output: further arguments of ``EmbeddingHead``: its form, and helps for starting.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ResNet(nn.Module):
                 input_channels = channels
             self.add_module(name, nn.ModuleList(layers))
             height = -(-height // stride)
-        self.output = EmbeddingOutput(2 * input_channels * height, embedding_dim, **(output or {}))
+        self.output = EmbeddingHead(2 * input_channels * height, embedding_dim, **(output or {}))
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
         """lengths (n,) counts the frames of each row that are not padding (None: all are)."""

@@ -79,3 +79,25 @@ def _is_of_type(value: Any, hint: Any) -> bool:
     if hint is float:
         return type(value) is int or (type(value) is float and math.isfinite(value))
     return type(value) is (origin or hint)
+
+
+# Model folders of format 2 (version 0.1) have these spellings.
+NAMES_BEFORE_FORMAT_3 = {
+    "mean_normalization": "mean_normalisation",
+    "centered": "centred",
+    "centering": "centring",
+}
+
+
+def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments or a state dict with other names, also in nested mappings and dotted names.
+
+    >>> renamed({"output": {"centered": True}, "output.centering.mean": 0}, NAMES_BEFORE_FORMAT_3)
+    {'output': {'centred': True}, 'output.centring.mean': 0}
+    """
+    return {
+        ".".join(names.get(part, part) for part in str(name).split(".")): renamed(value, names)
+        if isinstance(value, Mapping)
+        else value
+        for name, value in values.items()
+    }

@@ -30,9 +30,9 @@ class Similarity(nn.Module):
         """All scores (n, m) of queries (n, dim) against keys (m, dim)."""
         return self.lift_queries(queries) @ self.lift_keys(keys).T
 
-    def pairs(self, enrol: Tensor, test: Tensor) -> Tensor:
-        """Scores (n,) of row i of ``enrol`` (n, dim) against row i of ``test`` (n, dim)."""
-        return (self.lift_queries(enrol) * self.lift_keys(test)).sum(dim=-1)
+    def pairs(self, enroll: Tensor, test: Tensor) -> Tensor:
+        """Scores (n,) of row i of ``enroll`` (n, dim) against row i of ``test`` (n, dim)."""
+        return (self.lift_queries(enroll) * self.lift_keys(test)).sum(dim=-1)
 
 
 @remember_arguments

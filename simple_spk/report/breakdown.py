@@ -93,7 +93,7 @@ class _Measures:
     def of(self, label: str, members: NDArray[np.int64]) -> Condition:
         """The condition of the trials at the indexes ``members`` (k,)."""
         scores, is_target = self.scores[members], self.is_target[members]
-        left = self.speakers[self.trials.enrol[members]]
+        left = self.speakers[self.trials.enroll[members]]
         right = self.speakers[self.trials.test[members]]
         speakers = len(np.unique(np.concatenate([left, right])))
         targets = int(np.count_nonzero(is_target))
@@ -140,7 +140,7 @@ def breakdown(
     seed: int = 0,
     progress: bool = False,
 ) -> Breakdown:
-    """The error rates of a labelled list for each condition of each column of the metadata.
+    """The error rates of a labeled list for each condition of each column of the metadata.
 
     ``speakers`` holds the speaker of each recording of the list, (len(trials.ids),). A column of
     words puts a trial under "m-m" if both sides are m, and under "cross" if they differ; a column
@@ -204,7 +204,7 @@ def _labels(
     are_whole = are_numbers and bool(np.char.isdecimal(values[present]).all())
     if (are_whole or not are_numbers) and _are_names(value, speakers):
         return _Labels("names the speakers: it is no condition")
-    left, right = value[trials.enrol], value[trials.test]
+    left, right = value[trials.enroll], value[trials.test]
     both_known = (left >= 0) & (right >= 0)
     if len(present) > QUANTILES and are_numbers and both_known.any():
         return _by_smaller_number(numbers[left], numbers[right], both_known)

@@ -15,7 +15,7 @@ from simple_spk.report.operating_points import OWN_THRESHOLD, OperatingPoint, op
 from simple_spk.report.style import CHART_STYLE
 from simple_spk.report.svg_chart import KEY_HEIGHT, LABEL_HEIGHT, MARKERS, Chart, round_ticks
 
-COLOURS = 6  # of the page's palette; more lists than that repeat them with another dash
+COLORS = 6  # of the page's palette; more lists than that repeat them with another dash
 HISTOGRAM_BINS = 80
 CALIBRATION_BINS = 24
 
@@ -49,7 +49,7 @@ def curve_of(
 
 def curve_style(number: int) -> str:
     """The classes of the line of a list, by its place in the report."""
-    return f"c{number % COLOURS} dash{number // COLOURS % 4}"
+    return f"c{number % COLORS} dash{number // COLORS % 4}"
 
 
 def point_marker(name: str, number: int) -> str:
@@ -103,7 +103,7 @@ def _det_chart(curves: Sequence[Curve], below: int = 0) -> Chart:
             errors = (rate, rate) if place == 0 else (point.false_alarm_rate, point.miss_rate)
             if limits.contain(*errors):
                 x, y = probit(errors).tolist()
-                chart.marker(x, y, point_marker(point.name, place), f"c{number % COLOURS}")
+                chart.marker(x, y, point_marker(point.name, place), f"c{number % COLORS}")
     return chart
 
 

@@ -51,7 +51,7 @@ def det_curve(
     """Probits (k,) of the false alarm and miss rates of a curve, at most a few points per pixel.
 
     Kept are the points before and after every line of a fine grid that the curve crosses, so what
-    is left out lies between two neighbours within one cell. The ends may lie beyond the limits.
+    is left out lies between two neighbors within one cell. The ends may lie beyond the limits.
     """
     low, high = probit(limits).tolist()
     lines = ndtr(np.linspace(low, high, GRID_LINES + 1))

@@ -7,12 +7,12 @@ from matplotlib.figure import Figure  # without pyplot: no window system, no glo
 
 from simple_spk.evaluation.metrics import PRIORS, equal_error_rate
 from simple_spk.evaluation.score_files import ScoredTrials
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 from simple_spk.report.charts import Curve, curve_of, det_file
 from simple_spk.report.det_curve import det_curve, det_limits, probit
 from simple_spk.report.operating_points import OWN_THRESHOLD
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 LINE_STYLES = ("-", "--", ":", "-.")
 MARKERS = "o^svP"
 
@@ -24,7 +24,7 @@ def write_det_plot(
     miss_cost: float = 1.0,
     false_alarm_cost: float = 1.0,
 ) -> None:
-    """Draw the curves of labelled lists into a .png, .svg or .pdf file, whole or not at all.
+    """Draw the curves of labeled lists into a .png, .svg or .pdf file, whole or not at all.
 
     The .svg is small, and follows its reader into light and dark.
     """
@@ -32,7 +32,7 @@ def write_det_plot(
     if not results:
         raise ValueError(f"no lists to draw in {path}; expected at least one")
     curves = [curve_of(one, priors, miss_cost, false_alarm_cost) for one in results]
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         if path.suffix == ".svg":
             partial.write_text(det_file(curves), encoding="utf-8", newline="\n")
         else:
@@ -52,15 +52,15 @@ def _drawn(curves: Sequence[Curve]) -> Figure:
     )
     axes.plot(probit(limits), probit(limits), color="0.8", linewidth=1)
     for number, (name, rates, points) in enumerate(curves):
-        colour = COLOURS[number % len(COLOURS)]
-        style = LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)]
+        color = COLORS[number % len(COLORS)]
+        style = LINE_STYLES[number // len(COLORS) % len(LINE_STYLES)]
         label = f"{name}, EER {100 * equal_error_rate(rates).rate:.2f} %"
-        axes.plot(*det_curve(rates, limits), style, color=colour, label=label)
+        axes.plot(*det_curve(rates, limits), style, color=color, label=label)
         for place, point in enumerate(points):
             if limits.contain(point.false_alarm_rate, point.miss_rate):
                 at = probit(point.false_alarm_rate), probit(point.miss_rate)
                 marker = _marker(point.name, place)
-                axes.plot(*at, marker, color=colour, markeredgecolor="white", zorder=3)
+                axes.plot(*at, marker, color=color, markeredgecolor="white", zorder=3)
     texts = [f"{100 * tick:g}" for tick in limits.ticks]
     axes.set_xticks(probit(limits.ticks), texts)
     axes.set_yticks(probit(limits.ticks), texts)

@@ -248,11 +248,11 @@ def _worst(one: DrawnList) -> str:
         rows = [
             [
                 Cell(f"{scores[index]:.4f}"),
-                Cell(trials.ids[trials.enrol[index]], trials.ids[trials.test[index]], look="name"),
+                Cell(trials.ids[trials.enroll[index]], trials.ids[trials.test[index]], look="name"),
             ]
             for index in indexes.tolist()
         ]
-        cards.append(card(title, table(title, ["Score", "Enrolment, below it test"], rows)))
+        cards.append(card(title, table(title, ["Score", "Enrollment, below it test"], rows)))
     return f'<div class="pair long">{"".join(cards)}</div>'
 
 

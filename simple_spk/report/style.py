@@ -1,6 +1,6 @@
 """How pages and charts look: on phones and desks, in light and dark, on screen and paper."""
 
-# Colours that the colour-blind can tell apart (after Okabe and Ito), lighter ones on a dark page.
+# Colors that the color-blind can tell apart (after Okabe and Ito), lighter ones on a dark page.
 _LIGHT = """
   --page: #f6f7f9; --card: #ffffff; --text: #1b2330; --quiet: #5a6677; --rule: #dfe3e9;
   --grid: #eceff3; --c0: #0072b2; --c1: #d55e00; --c2: #008f68; --c3: #b8558a; --c4: #2f8fc9;
@@ -12,17 +12,17 @@ _DARK = """
   --c5: #f0c052; --own: #e9a3cb;
 """
 
-_COLOURS = (
+_COLORS = (
     f":root {{ color-scheme: light dark; {_LIGHT} }}\n"
     f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}\n"
     + "\n".join(
-        f".c{number} {{ --colour: var(--c{number}); }}"
-        for number in range(6)  # as many as charts.COLOURS
+        f".c{number} {{ --color: var(--c{number}); }}"
+        for number in range(6)  # as many as charts.COLORS
     )
     + """
 .dash1 { stroke-dasharray: 7 4; } .dash2 { stroke-dasharray: 2 3; }
 .dash3 { stroke-dasharray: 8 3 2 3; }
-.target { --colour: var(--c0); } .nontarget { --colour: var(--c1); } .own { --colour: var(--own); }
+.target { --color: var(--c0); } .nontarget { --color: var(--c1); } .own { --color: var(--own); }
 """
 )
 
@@ -34,20 +34,20 @@ svg .start { text-anchor: start; } svg .middle { text-anchor: middle; }
 svg .end { text-anchor: end; }
 svg path { fill: none; }
 svg .grid { stroke: var(--grid); } svg .axis { stroke: var(--quiet); }
-svg .line { stroke: var(--colour); stroke-width: 2; stroke-linejoin: round; }
+svg .line { stroke: var(--color); stroke-width: 2; stroke-linejoin: round; }
 svg .line.diagonal { stroke: var(--quiet); stroke-opacity: 0.5; stroke-width: 1; }
-svg .marker { fill: var(--colour, var(--quiet)); stroke: var(--card); stroke-width: 1.5; }
+svg .marker { fill: var(--color, var(--quiet)); stroke: var(--card); stroke-width: 1.5; }
 svg .marker.small { stroke-width: 1; }
-svg .area { fill: var(--colour); fill-opacity: 0.22; stroke: var(--colour); stroke-width: 1.5; }
-svg .whisker { stroke: var(--colour); stroke-opacity: 0.55; stroke-width: 1.5; }
+svg .area { fill: var(--color); fill-opacity: 0.22; stroke: var(--color); stroke-width: 1.5; }
+svg .whisker { stroke: var(--color); stroke-opacity: 0.55; stroke-width: 1.5; }
 svg.strip { display: block; width: 120px; height: 16px; margin-top: 1px; }
 svg .whole { stroke: var(--text); stroke-dasharray: 2 2; } svg.strip .axis { stroke: var(--rule); }
-svg .upright { stroke: var(--colour, var(--text)); stroke-dasharray: 4 3; }
+svg .upright { stroke: var(--color, var(--text)); stroke-dasharray: 4 3; }
 """
 
 # Of a chart that is a file of its own.
 CHART_STYLE = (
-    _COLOURS
+    _COLORS
     + _CHARTS
     + """
 svg { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
@@ -57,7 +57,7 @@ svg .paper { fill: var(--card); }
 
 # Of a page, with its charts.
 STYLE = (
-    _COLOURS
+    _COLORS
     + """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
@@ -116,7 +116,7 @@ td.name, td.name .note { color: var(--text); font-size: 12px; overflow-wrap: any
 .key, td.key { padding-left: 26px; } td.key { min-width: 9em; }
 .key::before {
   content: ""; display: inline-block; width: 18px; margin: 0 8px 0 -26px; vertical-align: 0.25em;
-  border-top: 3px solid var(--colour, transparent);
+  border-top: 3px solid var(--color, transparent);
 }
 .key.dash1::before, .key.dash3::before { border-top-style: dashed; }
 .key.dash2::before { border-top-style: dotted; }

@@ -1,7 +1,7 @@
-"""A chart as SVG text: a frame with axes, and shapes in it, coloured by the page around it, or by
+"""A chart as SVG text: a frame with axes, and shapes in it, colored by the page around it, or by
 a style of its own.
 
-Written by hand rather than drawn by matplotlib: such a chart follows the page's colours in light
+Written by hand rather than drawn by matplotlib: such a chart follows the page's colors in light
 and dark, its text stays text, and it is a few kilobytes small.
 """
 

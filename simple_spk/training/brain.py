@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from simple_spk.data.dataset import LabelledBatch
+from simple_spk.data.dataset import LabeledBatch
 from simple_spk.distributed import (
     copy_from_first_rank,
     rank,
@@ -75,9 +75,7 @@ class SimPLEBrain(sb.Brain):
 
     # ---- one step -------------------------------------------------------------------------------
 
-    def compute_forward(
-        self, batch: LabelledBatch, stage: sb.Stage
-    ) -> tuple[Tensor, Tensor | None]:
+    def compute_forward(self, batch: LabeledBatch, stage: sb.Stage) -> tuple[Tensor, Tensor | None]:
         """Queries (n, dim) of the encoder and, with a queue, keys (n, dim) of its average."""
         features = self.features(batch.inputs.to(self.device, non_blocking=True))
         queries = self.modules.encoder(*features)
@@ -86,7 +84,7 @@ class SimPLEBrain(sb.Brain):
         return queries, self.modules.momentum_encoder(*features)
 
     def compute_objectives(
-        self, predictions: tuple[Tensor, Tensor | None], batch: LabelledBatch, stage: sb.Stage
+        self, predictions: tuple[Tensor, Tensor | None], batch: LabeledBatch, stage: sb.Stage
     ) -> Tensor:
         """The loss of this batch, which enters the queue first."""
         queries, keys = predictions
@@ -103,7 +101,7 @@ class SimPLEBrain(sb.Brain):
             return (inputs,)
         return self.modules.front_end(inputs, lengths)
 
-    def on_fit_batch_start(self, batch: LabelledBatch, should_step: bool) -> None:
+    def on_fit_batch_start(self, batch: LabeledBatch, should_step: bool) -> None:
         """Fix all randomness of this step, and everything that depends on the step's number."""
         seed_step(self.hparams.seed, self.epoch, self.step)
         for module in self.step_aware_modules:
@@ -137,7 +135,7 @@ class SimPLEBrain(sb.Brain):
             )
 
     def on_fit_batch_end(
-        self, batch: LabelledBatch, outputs: tuple[Tensor, Any], loss: Tensor, should_step: bool
+        self, batch: LabeledBatch, outputs: tuple[Tensor, Any], loss: Tensor, should_step: bool
     ) -> None:
         """Let the moving average follow, and show how training is doing."""
         if should_step and "momentum_encoder" in self.modules:

@@ -43,8 +43,8 @@ def batch_geometry(embeddings: Tensor, labels: Tensor, similarity: Similarity) -
 def collapse_warning(geometry: BatchGeometry, similarity: Similarity) -> str | None:
     """What has gone wrong, and what helps; None if the embeddings look healthy."""
     cure = (
-        "Hold the embedding length at first (initial_length, hold_steps), centre the embedding "
-        "(centred), raise positive_weight, or lower the learning rate."
+        "Hold the embedding length at first (initial_length, hold_steps), center the embedding "
+        "(centered), raise positive_weight, or lower the learning rate."
     )
     # Lengths matter only where the score depends on them; a length that is no number counts too.
     if isinstance(similarity, GeneralizedInnerProduct) and not geometry.length >= 0.5:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch import nn
 
 from simple_spk.inference.model_folder import load_model, resolve
-from simple_spk.models.embedding_head import EmbeddingOutput
+from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.similarity import Similarity
 
@@ -38,7 +38,7 @@ def load_pretrained(folder: str | Path | None) -> Pretrained:
             f"{folder}: the model has no threshold, so SimPLE did not train it and its bias is "
             f"unknown: start from a model that SimPLE trained, or train from scratch"
         )
-    output = next(part for part in model.encoder.modules() if isinstance(part, EmbeddingOutput))
+    output = next(part for part in model.encoder.modules() if isinstance(part, EmbeddingHead))
     output.hold_steps = FOR_EVER if output.length_is_held else 0
     for part in (model.encoder, model.similarity):
         part.train().requires_grad_(True)

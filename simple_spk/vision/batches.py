@@ -1,4 +1,4 @@
-"""The training data of images: from sampled rows to labelled batches."""
+"""The training data of images: from sampled rows to labeled batches."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from simple_spk.data.dataset import LabelledBatch, labelled_loader
+from simple_spk.data.dataset import LabeledBatch, labeled_loader
 from simple_spk.data.samplers import ClassSampler, Words, draw_seeds
-from simple_spk.vision.image_table import LabelledImages, images_of
+from simple_spk.vision.image_table import LabeledImages, images_of
 
 # From an image, uint8 (3, height, width), and a seed to what the encoder takes.
 Transform = Callable[[Tensor, int], Tensor]
@@ -71,25 +71,25 @@ class ImageSampler(ClassSampler[SampledImage]):
         return [SampledImage(*example) for example in examples]
 
 
-class ImageDataset(Dataset[LabelledBatch]):
+class ImageDataset(Dataset[LabeledBatch]):
     """Images, read and transformed when they are wanted."""
 
-    def __init__(self, images: LabelledImages, transform: Transform) -> None:
+    def __init__(self, images: LabeledImages, transform: Transform) -> None:
         self.images = images
         self.transform = transform
 
-    def __getitem__(self, example: SampledImage) -> LabelledBatch:
+    def __getitem__(self, example: SampledImage) -> LabeledBatch:
         inputs = self.transform(self.images.read(example.row), example.seed)
-        return LabelledBatch(inputs, torch.tensor(example.label))
+        return LabeledBatch(inputs, torch.tensor(example.label))
 
 
 def class_image_loader(
-    table: LabelledImages | str | Path, transform: Transform, workers: int = 0, **sampling: Any
-) -> DataLoader[LabelledBatch]:
+    table: LabeledImages | str | Path, transform: Transform, workers: int = 0, **sampling: Any
+) -> DataLoader[LabeledBatch]:
     """Batches of images (n, 3, height, width), read by ``workers`` processes (0: by this one).
 
     ``sampling`` are the arguments of ``ImageSampler``.
     """
     images = images_of(table)
     sampler = ImageSampler(images.class_of_row, **sampling)
-    return labelled_loader(ImageDataset(images, transform), sampler, workers)
+    return labeled_loader(ImageDataset(images, transform), sampler, workers)

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from simple_spk.distributed import gather_objects, rank, world_size
 from simple_spk.vision.batches import Transform
-from simple_spk.vision.image_table import LabelledImages
+from simple_spk.vision.image_table import LabeledImages
 
 Embed = Callable[[Tensor], Tensor]  # from inputs (n, 3, height, width) to embeddings (n, dim)
 FIRST_SEED = 0  # tests are not random: a transform that is would do the same to every image
@@ -20,7 +20,7 @@ FIRST_SEED = 0  # tests are not random: a transform that is would do the same to
 class RowDataset(Dataset[Tensor]):
     """Some rows of a table, each transformed as for a test."""
 
-    def __init__(self, images: LabelledImages, transform: Transform, rows: Sequence[int]) -> None:
+    def __init__(self, images: LabeledImages, transform: Transform, rows: Sequence[int]) -> None:
         self.images = images
         self.transform = transform
         self.rows = rows
@@ -33,7 +33,7 @@ class RowDataset(Dataset[Tensor]):
 
 
 def embed_images(
-    images: LabelledImages,
+    images: LabeledImages,
     embed: Embed,
     transform: Transform,
     batch_size: int = 64,
@@ -44,7 +44,7 @@ def embed_images(
     """Embeddings (n, dim) of n images, in the order of their rows.
 
     mirrored: each is the mean of the embeddings of the image and of its mirror image. A mean, not
-    a sum, so that similarities stay on the scale on which the loss's threshold was learnt.
+    a sum, so that similarities stay on the scale on which the loss's threshold was learned.
     """
     if not len(images):
         raise ValueError("there are no images to embed")

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from simple_spk.models.embedding_head import EmbeddingOutput
+from simple_spk.models.embedding_head import EmbeddingHead
 
 
 class ImageEncoder(nn.Module):
@@ -13,7 +13,7 @@ class ImageEncoder(nn.Module):
 
     Arguments:
         trunk: a module with a ``feature_dim``, from images to features (n, feature_dim).
-        output: further arguments of ``EmbeddingOutput``: its form, and helps for starting.
+        output: further arguments of ``EmbeddingHead``: its form, and helps for starting.
         freeze_batchnorm: the trunk's BatchNorm keeps its statistics, those of the weights that it
             started from; its scales and shifts are trained like all weights.
     """
@@ -27,7 +27,7 @@ class ImageEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.trunk = trunk
-        self.output = EmbeddingOutput(trunk.feature_dim, embedding_dim, **(output or {}))
+        self.output = EmbeddingHead(trunk.feature_dim, embedding_dim, **(output or {}))
         self.freeze_batchnorm = freeze_batchnorm
 
     def train(self, mode: bool = True) -> "ImageEncoder":

@@ -19,7 +19,7 @@ MOST_PIXELS = 64_000_000  # 192 MB in memory: more is a bomb, or no photograph f
 
 
 def read_image(path: str | Path) -> Tensor:
-    """An image file as RGB, uint8 (3, height, width); grey ones have three equal channels.
+    """An image file as RGB, uint8 (3, height, width); gray ones have three equal channels.
 
     ``train.rec@8048`` is the image of the record that begins at byte 8048 of train.rec.
     """

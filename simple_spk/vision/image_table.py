@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simple_spk.data.labelled_table import read_table, write_table
+from simple_spk.data.labeled_table import read_table, write_table
 from simple_spk.data.text_columns import TextColumn
 from simple_spk.vision.image_files import read_image
 
 COLUMNS = ("ID", "image", "class")
 
 
-class LabelledImages(Protocol):
+class LabeledImages(Protocol):
     """Images of known classes, wherever they come from; ``class_of_row`` indexes ``classes``."""
 
     @property
@@ -69,7 +69,7 @@ def read_image_table(path: str | Path, with_ids: bool = True) -> ImageTable:
     return ImageTable(table.path, table.files, table.class_of_row, table.classes, table.ids)
 
 
-def images_of(source: LabelledImages | str | Path) -> LabelledImages:
+def images_of(source: LabeledImages | str | Path) -> LabeledImages:
     """The images of a source, which may be named by the path of its table."""
     return read_image_table(source) if isinstance(source, str | Path) else source
 

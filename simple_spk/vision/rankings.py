@@ -1,6 +1,6 @@
 """Files that say which images are nearest to which: a line per pair, nearest first.
 
-    query-id neighbour-id score
+    query-id neighbor-id score
 
 IDs are quoted as in a CSV file whose fields are separated by spaces.
 """
@@ -9,15 +9,15 @@ import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from simple_spk.io.atomic_file import whole_file
-from simple_spk.vision.retrieval_metrics import Neighbours
+from simple_spk.io.atomic_file import atomic_write
+from simple_spk.vision.retrieval_metrics import Neighbors
 
-Ranking = list[tuple[str, float]]  # the ID and the score of each neighbour, nearest first
+Ranking = list[tuple[str, float]]  # the ID and the score of each neighbor, nearest first
 
 
-def write_rankings(path: Path, ids: Sequence[str], found: Iterable[Neighbours]) -> None:
-    """Write the neighbours of images by their IDs."""
-    with whole_file(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+def write_rankings(path: Path, ids: Sequence[str], found: Iterable[Neighbors]) -> None:
+    """Write the neighbors of images by their IDs."""
+    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=" ", lineterminator="\n")
         for block in found:
             for query, rows, scores in zip(
@@ -30,7 +30,7 @@ def write_rankings(path: Path, ids: Sequence[str], found: Iterable[Neighbours]) 
 
 
 def read_rankings(path: str | Path) -> dict[str, Ranking]:
-    """The neighbours of each image by its ID."""
+    """The neighbors of each image by its ID."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no rankings at {path}: correct the path (RUN/scores_test.txt)")
@@ -39,11 +39,11 @@ def read_rankings(path: str | Path) -> dict[str, Ranking]:
         with path.open(newline="", encoding="utf-8") as file:
             for line, fields in enumerate(csv.reader(file, delimiter=" ", strict=True), start=1):
                 try:
-                    query, neighbour, score = fields
-                    rankings.setdefault(query, []).append((neighbour, float(score)))
+                    query, neighbor, score = fields
+                    rankings.setdefault(query, []).append((neighbor, float(score)))
                 except ValueError:
                     raise ValueError(
-                        f"{path}, line {line}: expected query-id neighbour-id score, not "
+                        f"{path}, line {line}: expected query-id neighbor-id score, not "
                         f"{' '.join(fields)[:100]!r}"
                     ) from None
     except (csv.Error, UnicodeDecodeError) as error:

@@ -12,15 +12,15 @@ from torch.nn import functional
 
 from simple_spk.distributed import rank
 from simple_spk.evaluation.scoring import lifted
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 from simple_spk.models.similarity import Similarity
 from simple_spk.vision.batches import Transform
 from simple_spk.vision.embedding import Embed, embed_images
 from simple_spk.vision.image_table import read_image_table
 from simple_spk.vision.rankings import write_rankings
-from simple_spk.vision.retrieval_metrics import clustering_nmi, neighbours, retrieval_metrics
+from simple_spk.vision.retrieval_metrics import clustering_nmi, neighbors, retrieval_metrics
 
-SHOWN_NEIGHBOURS = 10  # of each image, in the file of rankings
+SHOWN_NEIGHBORS = 10  # of each image, in the file of rankings
 
 
 class RetrievalEvaluation:
@@ -73,8 +73,8 @@ class RetrievalEvaluation:
             metrics["nmi"] = clustering_nmi(torch.from_numpy(embeddings), labels)
         if scores_file is not None and rank() == 0:
             ids = list(self.images.row_of_id)
-            nearest = min(SHOWN_NEIGHBOURS, len(ids) - 1)
-            write_rankings(scores_file, ids, neighbours(queries, keys, labels, nearest))
+            nearest = min(SHOWN_NEIGHBORS, len(ids) - 1)
+            write_rankings(scores_file, ids, neighbors(queries, keys, labels, nearest))
             scorable = Scorable(ids, queries.numpy(), keys.numpy(), embeddings)
             write_scorable(scores_file.with_suffix(".npz"), scorable)
         return metrics
@@ -91,7 +91,7 @@ class Scorable(NamedTuple):
 
 def write_scorable(path: Path, images: Scorable) -> None:
     """Write images that are ready to be scored as an .npz file."""
-    with whole_file(path) as partial, partial.open("wb") as file:
+    with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(file, **images._replace(ids=np.array(images.ids))._asdict())  # type: ignore
 
 
@@ -114,7 +114,7 @@ def concatenated_metrics(
 
     For a cosine that ranks as the cosine of the concatenated unit embeddings does. For SimPLE's
     similarity, a sum of log odds but for a constant, it keeps the lengths, by which each model says
-    how sure it is, and which normalising would throw away.
+    how sure it is, and which normalizing would throw away.
     """
     if any(model.ids != models[0].ids for model in models):
         raise ValueError("the models were tested on different images: test them on the same ones")

@@ -1,6 +1,6 @@
-"""Are nearest neighbours of one's own class? Precision@1, R-Precision, MAP@R, Recall@K, NMI.
+"""Are nearest neighbors of one's own class? Precision@1, R-Precision, MAP@R, Recall@K, NMI.
 
-Every item is a query once, and all others are what it may find. Neighbours are ranked by the
+Every item is a query once, and all others are what it may find. Neighbors are ranked by the
 model's own similarity. Where scores are equal, a figure is its mean over all orders of the equals:
 neither the order of the rows nor a library's sorting has any influence, and a model that gives
 everything the same score gets what guessing gets. Items whose class has no other are no queries,
@@ -21,7 +21,7 @@ CLUSTERING_STEPS = 20  # as in the benchmarks of metric learning
 CHUNKS_PER_RANK = 4  # below so many, looking at chunks first does not pay
 
 
-class Neighbours(NamedTuple):
+class Neighbors(NamedTuple):
     """The k best of some queries, best first; what is tied with the last place may go beyond it."""
 
     queries: Tensor  # (m,) rows
@@ -45,11 +45,11 @@ def retrieval_metrics(
     if not (torch.isfinite(queries).all() and torch.isfinite(keys).all()):
         raise ValueError("embeddings hold values that are no numbers: training went wrong")
     if any(k < 1 for k in recall_at):
-        raise ValueError(f"recall_at are numbers of neighbours, 1 or more, not {recall_at}")
+        raise ValueError(f"recall_at are numbers of neighbors, 1 or more, not {recall_at}")
     most = min(max(int(others.max()), *recall_at), len(labels) - 1)
     sums = torch.zeros(3 + len(recall_at), dtype=torch.float64)
     count = 0
-    for found in neighbours(queries, keys, labels, most, others > 0):
+    for found in neighbors(queries, keys, labels, most, others > 0):
         relevant = others[found.queries]
         ties = _Ties(found, labels)
         # How likely each place holds a right one, and the mean of precision there if it does.
@@ -76,9 +76,9 @@ def retrieval_metrics(
     }
 
 
-def neighbours(
+def neighbors(
     queries: Tensor, keys: Tensor, labels: Tensor, k: int, wanted: Tensor | None = None
-) -> Iterator[Neighbours]:
+) -> Iterator[Neighbors]:
     """The k nearest other items of all queries, or of those ``wanted`` (n,), block by block."""
     rows = torch.arange(len(labels)) if wanted is None else wanted.nonzero()[:, 0]
     block = max(1, BLOCK_NUMBERS // (len(labels) + 16 * k))
@@ -94,7 +94,7 @@ def neighbours(
             equal = (scores[number] == values[number, -1]).nonzero()[:, 0]
             tied[number] = len(equal)
             tied_right[number] = (labels[equal] == labels[part[number]]).sum()
-        yield Neighbours(part, found, values, tied, tied_right)
+        yield Neighbors(part, found, values, tied, tied_right)
 
 
 def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -118,7 +118,7 @@ def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class _Ties:
-    """The groups of equal scores among neighbours: for each place (m, k), of its group
+    """The groups of equal scores among neighbors: for each place (m, k), of its group
 
     size: how many items it has, also beyond the last place.
     right: how many of these are of the query's class.
@@ -126,7 +126,7 @@ class _Ties:
     before: how many right ones are before it.
     """
 
-    def __init__(self, found: Neighbours, labels: Tensor) -> None:
+    def __init__(self, found: Neighbors, labels: Tensor) -> None:
         matches = (labels[found.rows] == labels[found.queries][:, None]).double()
         number = len(matches), matches.shape[1]
         self.places = torch.arange(number[1]).expand(number)
@@ -175,18 +175,18 @@ def class_sizes(labels: Tensor) -> Tensor:
 
 
 def clustering_nmi(embeddings: Tensor, labels: Tensor, seed: int = 0) -> float:
-    """Normalised mutual information, in percent, of classes and as many clusters (k-means).
+    """Normalized mutual information, in percent, of classes and as many clusters (k-means).
 
     Clusters are of directions, as in the benchmarks: embeddings (n, dim) of unit length.
     """
     clusters = k_means(functional.normalize(embeddings, dim=1), len(labels.unique()), seed)
-    return 100.0 * normalised_mutual_information(labels.numpy(), clusters.numpy())
+    return 100.0 * normalized_mutual_information(labels.numpy(), clusters.numpy())
 
 
 def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     """The cluster (n,) of each point (n, dim), by Lloyd's method from random points."""
     generator = torch.Generator().manual_seed(seed)
-    centres = points[torch.randperm(len(points), generator=generator)[:clusters]].clone()
+    centers = points[torch.randperm(len(points), generator=generator)[:clusters]].clone()
     block = max(1, BLOCK_NUMBERS // clusters)
     # |x - c|^2 / 2 is |x|^2 / 2 less the product of (x, 1) and (c, -|c|^2 / 2).
     extended = functional.pad(points, (0, 1), value=1.0)
@@ -194,22 +194,22 @@ def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     nearest = torch.empty(len(points), dtype=torch.long)
     products = torch.empty(min(block, len(points)), clusters)
     for _ in range(CLUSTERING_STEPS):
-        targets = torch.cat([centres, -centres.square().sum(1, keepdim=True) / 2.0], dim=1)
+        targets = torch.cat([centers, -centers.square().sum(1, keepdim=True) / 2.0], dim=1)
         for start in range(0, len(points), block):
             part = slice(start, min(start + block, len(points)))
             rows = torch.mm(extended[part], targets.T, out=products[: part.stop - start])
             torch.max(rows, dim=1, out=(closeness[part], nearest[part]))
         distances = points.square().sum(1) / 2.0 - closeness
         counts = torch.bincount(nearest, minlength=clusters)
-        centres = torch.zeros_like(centres).index_add_(0, nearest, points)
-        centres /= counts.clamp(min=1)[:, None]
+        centers = torch.zeros_like(centers).index_add_(0, nearest, points)
+        centers /= counts.clamp(min=1)[:, None]
         empty = (counts == 0).nonzero()[:, 0]
-        centres[empty] = points[distances.topk(len(empty)).indices]  # where they are missed most
+        centers[empty] = points[distances.topk(len(empty)).indices]  # where they are missed most
     return nearest
 
 
-def normalised_mutual_information(one: NDArray[np.integer], other: NDArray[np.integer]) -> float:
-    """Mutual information of two labellings (n,) by the mean of their entropies; 0 to 1."""
+def normalized_mutual_information(one: NDArray[np.integer], other: NDArray[np.integer]) -> float:
+    """Mutual information of two labelings (n,) by the mean of their entropies; 0 to 1."""
     _, first = np.unique(one, return_inverse=True)
     _, second = np.unique(other, return_inverse=True)
     joint = np.unique(first * (second.max() + 1) + second, return_counts=True)[1]
@@ -219,6 +219,6 @@ def normalised_mutual_information(one: NDArray[np.integer], other: NDArray[np.in
 
 
 def _entropy(counts: NDArray[np.integer]) -> float:
-    """The entropy of a labelling with these counts."""
+    """The entropy of a labeling with these counts."""
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())

@@ -41,7 +41,7 @@ class Resize:
         return functional.resize(image, self.size, antialias=True)
 
 
-class CentreCrop:
+class CenterCrop:
     """The middle square of the image; a smaller image gets black edges."""
 
     def __init__(self, size: int) -> None:
@@ -109,7 +109,7 @@ class RandomFlip:
         return image.flip(-1) if random.random() < self.probability else image
 
 
-class RandomColour:
+class RandomColor:
     """The image with brightness, contrast and saturation changed by random factors, each between
     1 - strength and 1 + strength."""
 
@@ -127,7 +127,7 @@ class RandomColour:
         return functional.adjust_saturation(image, factors[2])
 
 
-class Normalise:
+class Normalize:
     """Numbers as an encoder wants them: (value - mean) / deviation of each channel, float32.
 
     Arguments:

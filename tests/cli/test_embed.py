@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from simple_spk.cli.commands import embed
 
+from simple_spk.cli.commands import embed
 from simple_spk.cli.main import main
 from simple_spk.data.audio import AudioError
 from simple_spk.evaluation.embedding_files import EmbeddingParts, read_embeddings

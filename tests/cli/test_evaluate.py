@@ -115,12 +115,12 @@ def test_evaluate_tells_how_well_speakers_fall_apart(
 def test_clusters_are_of_recordings_not_of_models(
     model_folder: Path, audio_folder: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    enrolments, trials = tmp_path / "spk2utt", tmp_path / "t.txt"
-    enrolments.write_text(f"model {NAMES[0]} {NAMES[1]}\n")
+    enrollments, trials = tmp_path / "spk2utt", tmp_path / "t.txt"
+    enrollments.write_text(f"model {NAMES[0]} {NAMES[1]}\n")
     trials.write_text(f"1 model {NAMES[1]}\n0 model {NAMES[2]}\n")
     command = ("evaluate", "--model", model_folder, "--audio-folder", audio_folder)
-    assert run(*command, "--trials", trials, "--enrolments", enrolments, "--clusters") == 1
-    assert "--enrolments" in capsys.readouterr().err
+    assert run(*command, "--trials", trials, "--enrollments", enrollments, "--clusters") == 1
+    assert "--enrollments" in capsys.readouterr().err
 
 
 def test_several_lists_are_scored_from_one_extraction(

@@ -75,7 +75,7 @@ def test_the_newest_checkpoint_of_a_run(run_folder: Path, tmp_path: Path) -> Non
     assert all(torch.equal(t, expected[name]) for name, t in encoder.state_dict().items())
     assert encoder.arguments["output"]["form"] == "polar"
     assert model.front_end.arguments == Fbank().arguments
-    # what the checkpoint has learnt counts, not what the YAML began with
+    # what the checkpoint has learned counts, not what the YAML began with
     assert float(model.similarity.state_dict()["angular_bias"]) == pytest.approx(0.3)
 
 

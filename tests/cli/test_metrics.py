@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simple_spk.cli.commands import metrics as command
 
+from simple_spk.cli.commands import metrics as command
 from simple_spk.data.trials import Trials, read_trials
 from simple_spk.evaluation.bootstrap import intervals
 from simple_spk.evaluation.error_rates import error_rates_at
@@ -72,7 +72,7 @@ def test_figures_are_those_of_the_library(
     for key, value in summary(scores, listed.is_target, **costs).items():
         assert found[key] == pytest.approx(value), key
     speakers = np.array([int(name[1]) for name in listed.ids])
-    sides = (speakers[listed.enrol], speakers[listed.test])
+    sides = (speakers[listed.enroll], speakers[listed.test])
     expected = intervals(scores, listed.is_target, *sides, 60, seed=3, **costs)
     assert found["intervals"] == expected
     rates = error_rates_at(scores, listed.is_target, 0.5)

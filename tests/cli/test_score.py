@@ -68,7 +68,7 @@ def test_scores_are_plain_unless_the_models_own_calibration_is_asked_for(
     calibrated_folder: Path,
     audio_folder: Path,
     trials: Path,
-    unlabelled: Path,
+    unlabeled: Path,
     tmp_path: Path,
     capsys: Capture,
 ) -> None:
@@ -121,7 +121,7 @@ def test_scores_are_plain_unless_the_models_own_calibration_is_asked_for(
 
 
 def test_score_with_the_similarity_asked_for(
-    model_folder: Path, audio_folder: Path, unlabelled: Path, tmp_path: Path
+    model_folder: Path, audio_folder: Path, unlabeled: Path, tmp_path: Path
 ) -> None:
     embeddings = tmp_path / "e.npz"
     assert run("embed", "--model", model_folder, audio_folder, "-o", embeddings) == 0
@@ -136,7 +136,7 @@ def test_score_with_the_similarity_asked_for(
     }
     for options, scores in expected.items():
         output = tmp_path / "s.txt"
-        sources = ("--embeddings", embeddings, "--trials", unlabelled)
+        sources = ("--embeddings", embeddings, "--trials", unlabeled)
         assert run("score", *sources, "-o", output, *options) == 0
         np.testing.assert_allclose(read_scores(output), scores, rtol=1e-4, atol=1e-5)
 
@@ -163,7 +163,7 @@ def test_score_as_a_model_does(trials: Path, tmp_path: Path, capsys: Capture) ->
 
 
 def test_a_list_without_labels_gives_scores_and_no_error_rates(
-    model_folder: Path, audio_folder: Path, unlabelled: Path, tmp_path: Path, capsys: Capture
+    model_folder: Path, audio_folder: Path, unlabeled: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     """Both commands say so, and write the figures they have where asked."""
     embeddings = tmp_path / "e.npz"
@@ -175,14 +175,14 @@ def test_a_list_without_labels_gives_scores_and_no_error_rates(
     for command, sources in commands.items():
         capsys.readouterr()
         scores, figures = tmp_path / f"{command}.txt", tmp_path / f"{command}.json"
-        output = ("--trials", unlabelled, "-o", scores, "--json", figures)
+        output = ("--trials", unlabeled, "-o", scores, "--json", figures)
         assert run(command, *sources, *output) == 0
         said = capsys.readouterr().out
         assert "EER" not in said
         assert "none, so no error rates" in said, command
         assert len(read_scores(scores)) == 15
         found = json.loads(figures.read_text())
-        assert (found["list"], found["trials"]) == ("unlabelled.txt", 15)
+        assert (found["list"], found["trials"]) == ("unlabeled.txt", 15)
         assert "eer" not in found
 
 
@@ -199,7 +199,7 @@ def test_templates_are_means_of_the_recordings_enrolled(tmp_path: Path) -> None:
     }
     for template, mean in means.items():
         sources = ("--trials", tmp_path / "models.txt", "--embeddings", tmp_path / "e.npz")
-        how = ("--enrolments", tmp_path / "spk2utt", "--template", template)
+        how = ("--enrollments", tmp_path / "spk2utt", "--template", template)
         output = tmp_path / "s.txt"
         assert run("score", *sources, *how, "--similarity", "cosine", "-o", output) == 0
         pairs = [(mean, "c0.wav"), (table["b0.wav"], "c0.wav"), (mean, "b1.wav")]
@@ -208,7 +208,7 @@ def test_templates_are_means_of_the_recordings_enrolled(tmp_path: Path) -> None:
         np.testing.assert_allclose(written, expected, rtol=1e-5)
 
 
-def test_scores_are_normalised_by_the_cohort_and_calibrated(trials: Path, tmp_path: Path) -> None:
+def test_scores_are_normalized_by_the_cohort_and_calibrated(trials: Path, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(len(NAMES), 8)).astype(np.float32)
     others = generator.normal(size=(12, 8)).astype(np.float32)
@@ -255,7 +255,7 @@ def test_scores_are_written_in_the_format_asked_for(trials: Path, tmp_path: Path
 
 
 def test_reports_are_drawn_where_asked(
-    trials: Path, unlabelled: Path, tmp_path: Path, capsys: Capture
+    trials: Path, unlabeled: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     vectors = np.random.default_rng(0).normal(size=(len(NAMES), 8)).astype(np.float32)
     write_embeddings(tmp_path / "e.npz", NAMES, vectors)
@@ -274,7 +274,7 @@ def test_reports_are_drawn_where_asked(
     conditions = {one["label"]: one["trials"] for one in found["conditions"]}
     assert conditions == {"m-m": 1, "f-f": 6, "cross": 8}
     assert plot.read_bytes().startswith(b"\x89PNG")
-    fails_naming(capsys, "without labels", *sources, unlabelled, *figures)
+    fails_naming(capsys, "without labels", *sources, unlabeled, *figures)
 
 
 def test_bad_embeddings_are_named(

@@ -13,8 +13,8 @@ from simple_spk.data.trials import Trials, read_trials
 
 
 def names_of(trials):
-    """The trials as a list of (label, enrol, test)."""
-    left = [trials.ids[index] for index in trials.enrol]
+    """The trials as a list of (label, enroll, test)."""
+    left = [trials.ids[index] for index in trials.enroll]
     right = [trials.ids[index] for index in trials.test]
     return list(zip(trials.is_target.tolist(), left, right, strict=True))
 
@@ -60,7 +60,7 @@ def test_recordings_are_used_equally_often_on_both_sides(maximum):
     uses = np.zeros((2, 2, 500), dtype=int)  # by label, side, recording
     rows = np.array([int(name) for name in trials.ids])
     for label in (False, True):
-        for number, side in enumerate((trials.enrol, trials.test)):
+        for number, side in enumerate((trials.enroll, trials.test)):
             chosen = rows[side[trials.is_target == label]]
             uses[int(label), number] = np.bincount(chosen, minlength=500)
     target_uses, other_uses = uses[1].sum(axis=0), uses[0].sum(axis=0)
@@ -73,7 +73,7 @@ def test_recordings_are_used_equally_often_on_both_sides(maximum):
 def test_a_hundred_thousand_recordings_need_no_table_of_all_pairs():
     speakers = np.random.default_rng(0).integers(0, 1000, 100_000)
     trials = make_trials([str(row) for row in range(100_000)], speakers, maximum=400_000)
-    uses = np.bincount(np.concatenate([trials.enrol, trials.test]))
+    uses = np.bincount(np.concatenate([trials.enroll, trials.test]))
     assert len(trials) == 400_000 and len(uses) == 100_000
     assert uses.min() >= 6 and uses.max() <= 10  # 8 on average
 
@@ -82,7 +82,7 @@ def test_every_speaker_meets_many_others():
     speakers = np.repeat(np.arange(30), 20)
     trials = make_trials([str(row) for row in range(600)], speakers, maximum=2400)
     rows = np.array([int(name) for name in trials.ids])
-    sides = [speakers[rows[side[~trials.is_target]]] for side in (trials.enrol, trials.test)]
+    sides = [speakers[rows[side[~trials.is_target]]] for side in (trials.enroll, trials.test)]
     met = {(int(min(a, b)), int(max(a, b))) for a, b in zip(*sides, strict=True)}
     assert len(met) > 0.8 * 30 * 29 / 2
 
@@ -169,7 +169,9 @@ def test_all_pairs_are_those_of_the_chosen_recordings():
     ids = [f"{speaker}{row}" for row, speaker in enumerate(speakers)]
     trials = all_pairs(ids, speakers, per_speaker=3)
     assert trials.ids == ["a0", "a4", "a8", "b9", "b10", "c11"]
-    pairs = {(trials.ids[i], trials.ids[j]) for i, j in zip(trials.enrol, trials.test, strict=True)}
+    pairs = {
+        (trials.ids[i], trials.ids[j]) for i, j in zip(trials.enroll, trials.test, strict=True)
+    }
     assert len(pairs) == len(trials) == 15
     assert trials.is_target.sum() == 3 + 1
     within = all_pairs(ids, speakers, groups=["x"] * 9 + ["y"] * 3)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import soundfile
 from numpy.typing import NDArray
-from simple_spk.cli.commands import prepare
 
+from simple_spk.cli.commands import prepare
 from simple_spk.corpora.trial_lists import (
     choose_recordings,
     write_validation_trials,

@@ -1,4 +1,4 @@
-"""From a manifest to labelled batches."""
+"""From a manifest to labeled batches."""
 
 import numpy as np
 import pytest

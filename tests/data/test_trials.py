@@ -14,22 +14,22 @@ from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
 
 laws = settings(max_examples=100, deadline=None, derandomize=True)
 
-FORMATS = ("voxceleb", "kaldi", "unlabelled")
+FORMATS = ("voxceleb", "kaldi", "unlabeled")
 
 
 class Row(NamedTuple):
     """One trial as a person would write it down."""
 
-    enrol: str
+    enroll: str
     test: str
     is_target: bool
 
     def line(self, style: str) -> str:
         if style == "voxceleb":
-            return f"{int(self.is_target)} {self.enrol} {self.test}"
+            return f"{int(self.is_target)} {self.enroll} {self.test}"
         if style == "kaldi":
-            return f"{self.enrol} {self.test} {'target' if self.is_target else 'nontarget'}"
-        return f"{self.enrol} {self.test}"
+            return f"{self.enroll} {self.test} {'target' if self.is_target else 'nontarget'}"
+        return f"{self.enroll} {self.test}"
 
 
 # Few names, so that they repeat; some that look like labels, and some beyond ASCII.
@@ -60,8 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def as_rows(trials: Trials) -> list[Row]:
     labels = [False] * len(trials) if trials.is_target is None else trials.is_target.tolist()
     return [
-        Row(trials.ids[enrol], trials.ids[test], label)
-        for enrol, test, label in zip(trials.enrol, trials.test, labels, strict=True)
+        Row(trials.ids[enroll], trials.ids[test], label)
+        for enroll, test, label in zip(trials.enroll, trials.test, labels, strict=True)
     ]
 
 
@@ -90,14 +90,14 @@ def test_every_spelling_of_a_list_reads_alike(
     path = folder / ("list.txt.gz" if packed else "list.txt")
     path.write_bytes(gzip.compress(text) if packed else text)
     trials = read_trials(path)
-    if style == "unlabelled":
+    if style == "unlabeled":
         assert trials.is_target is None
         rows = [row._replace(is_target=False) for row in rows]
     else:
         assert trials.is_target is not None and trials.is_target.dtype == np.bool_
     assert as_rows(trials) == rows
     assert trials.ids == list(dict.fromkeys(name for row in rows for name in row[:2]))
-    assert trials.enrol.dtype == trials.test.dtype == np.int32
+    assert trials.enroll.dtype == trials.test.dtype == np.int32
     assert trials.path == path
     assert trials.sha256 == hashlib.sha256(text).hexdigest()
     unix_text = text.replace(b"\r\n", b"\n")
@@ -114,7 +114,7 @@ def test_the_first_malformed_line_is_named(
     spoilt = {
         "voxceleb": ["", "1 a", "1 a b c", "2 a b", "a b target", "1 a b 1 1 a b"],
         "kaldi": ["", "a b", "a b target c", "a b Target", "1 a b", "a b target x a b target"],
-        "unlabelled": ["", "a", "a b c", "1 a b", "a b x a b"],
+        "unlabeled": ["", "a", "a b c", "1 a b", "a b x a b"],
     }[style]
     bad = data.draw(st.sampled_from(spoilt))
     place = data.draw(st.integers(1, len(lines)))
@@ -139,11 +139,11 @@ def test_a_word_as_label_is_believed_before_a_number(tmp_path: Path) -> None:
         (b"", "is empty; expected one trial per line"),
         (b"\n \r\n", "is empty"),
         (b"\n1 a b\n", "line 1: found a blank line; expected a trial"),
-        (b"yes a b\n", "line 1: found 'yes a b'; expected a trial, such as 'enrol test target"),
+        (b"yes a b\n", "line 1: found 'yes a b'; expected a trial, such as 'enroll test target"),
         (b"alone\n", "line 1: found 'alone'"),
-        (b"a b\nc\nd e f\ng h\n", "line 2: found 'c'; expected 'enrol test'"),
-        (b"1 a b\n1 a\n", "line 2: found '1 a'; expected '0.1 enrol test'"),
-        (b"1 a b\n0 a b c", "line 2: found '0 a b c'; expected '0.1 enrol test'"),
+        (b"a b\nc\nd e f\ng h\n", "line 2: found 'c'; expected 'enroll test'"),
+        (b"1 a b\n1 a\n", "line 2: found '1 a'; expected '0.1 enroll test'"),
+        (b"1 a b\n0 a b c", "line 2: found '0 a b c'; expected '0.1 enroll test'"),
         (b"1 a b\n0 \xff c\n", "line 2: found the byte 0xff; expected text in UTF-8"),
         (b"1 a b\n\n0 a\0 c\n", "line 3: found the byte 0x00"),
         ("1 a b\n".encode("utf-16"), "line 1: found the byte"),
@@ -168,7 +168,7 @@ def test_trials_that_contradict_themselves_are_refused() -> None:
         Trials(["a"], two, one)
     with pytest.raises(ValueError, match=r"is_target has shape \(2,\); expected \(1,\)"):
         Trials(["a"], one, one, np.array([True, False]))
-    with pytest.raises(ValueError, match="enrol has indexes from 1 to 1; expected 0 to 0"):
+    with pytest.raises(ValueError, match="enroll has indexes from 1 to 1; expected 0 to 0"):
         Trials(["a"], one + 1, one)
     assert len(Trials([], one[:0], one[:0])) == 0
 
@@ -189,7 +189,7 @@ def test_repetitions_and_contradictions_are_named_with_both_lines(
         first = pairs.index(pairs[twice[0]])
         with pytest.raises(ValueError, match=f"lines {first + 1} and {twice[0] + 1}: .* twice"):
             read_trials(path)
-    elif style != "unlabelled" and agreeing(rows) != rows:
+    elif style != "unlabeled" and agreeing(rows) != rows:
         with pytest.raises(ValueError, match=r"lines \d+ and \d+: .* the other way round"):
             read_trials(path)
     else:

@@ -1,4 +1,4 @@
-"""Laws of recognising the official lists: by content, and by nothing else."""
+"""Laws of recognizing the official lists: by content, and by nothing else."""
 
 import os
 from dataclasses import replace
@@ -14,7 +14,7 @@ from simple_spk.data.voxceleb_lists import (
     KnownList,
     fingerprint,
     list_name,
-    recognise,
+    recognize,
     wrong_list_hint,
 )
 from simple_spk.data.trials import Trials, read_trials
@@ -36,7 +36,7 @@ def rewritten(trials: Trials, order: np.ndarray, path: Path) -> Trials:
     assert trials.is_target is not None
     names = [name.removesuffix(".wav") for name in trials.ids]
     lines = [
-        f"{names[trials.enrol[i]]} {names[trials.test[i]]} "
+        f"{names[trials.enroll[i]]} {names[trials.test[i]]} "
         f"{'target' if trials.is_target[i] else 'nontarget'}\n"
         for i in order
     ]
@@ -46,9 +46,9 @@ def rewritten(trials: Trials, order: np.ndarray, path: Path) -> Trials:
 
 @needs_lists
 @pytest.mark.parametrize("name", LISTS)
-def test_official_lists_are_recognised_by_their_text(name: str) -> None:
+def test_official_lists_are_recognized_by_their_text(name: str) -> None:
     trials = read_trials(VOXCELEB / LISTS[name])
-    known = recognise(trials)
+    known = recognize(trials)
     assert known is not None
     assert (known.name, known.trials) == (name, len(trials))
     assert known.git_sha1 == trials.git_sha1
@@ -59,7 +59,7 @@ def test_official_lists_are_recognised_by_their_text(name: str) -> None:
 
 
 @needs_lists
-def test_official_lists_are_recognised_in_other_formats_and_only_if_all_trials_are_the_same(
+def test_official_lists_are_recognized_in_other_formats_and_only_if_all_trials_are_the_same(
     tmp_path: Path,
 ) -> None:
     trials = read_trials(VOXCELEB / LISTS["Vox1-O (cleaned)"])
@@ -73,16 +73,16 @@ def test_official_lists_are_recognised_in_other_formats_and_only_if_all_trials_a
 
 
 @st.composite
-def labelled(draw: st.DrawFn) -> Trials:
+def labeled(draw: st.DrawFn) -> Trials:
     size = draw(st.integers(2, 20))
     sides = st.lists(st.integers(0, 5), min_size=size, max_size=size)
-    enrol, test = (np.array(draw(sides), dtype=np.int32) for _ in range(2))
+    enroll, test = (np.array(draw(sides), dtype=np.int32) for _ in range(2))
     labels = draw(st.lists(st.booleans(), min_size=size, max_size=size))
-    return Trials([f"a/{n}.wav" for n in range(6)], enrol, test, np.array(labels))
+    return Trials([f"a/{n}.wav" for n in range(6)], enroll, test, np.array(labels))
 
 
 @laws
-@given(trials=labelled(), data=st.data())
+@given(trials=labeled(), data=st.data())
 def test_the_fingerprint_is_of_the_set_of_trials(trials: Trials, data: st.DataObject) -> None:
     assert trials.is_target is not None
     order = np.array(data.draw(st.permutations(range(len(trials)))))
@@ -93,18 +93,18 @@ def test_the_fingerprint_is_of_the_set_of_trials(trials: Trials, data: st.DataOb
         ids[new] = spelling.format(old)
     same = Trials(
         ids,
-        renumbering[trials.enrol[order]],
+        renumbering[trials.enroll[order]],
         renumbering[trials.test[order]],
         trials.is_target[order],
     )
     assert fingerprint(same) == fingerprint(trials)
 
     def rows(of: Trials) -> list:
-        return sorted(zip(of.enrol.tolist(), of.test.tolist(), of.is_target.tolist(), strict=True))
+        return sorted(zip(of.enroll.tolist(), of.test.tolist(), of.is_target.tolist(), strict=True))
 
     others = [
-        replace(trials, enrol=trials.test, test=trials.enrol),
-        replace(trials, enrol=np.roll(trials.enrol, 1)),
+        replace(trials, enroll=trials.test, test=trials.enroll),
+        replace(trials, enroll=np.roll(trials.enroll, 1)),
         replace(trials, is_target=np.roll(trials.is_target, 1)),
     ]
     for other in others:
@@ -131,9 +131,9 @@ def test_text_and_size_must_both_agree(known: KnownList) -> None:
     labels = np.zeros(known.trials, dtype=bool)
     full_name = known.git_sha1.ljust(40, "0")
     same = Trials(["a"], sides, sides, labels, git_sha1=full_name)
-    assert recognise(same) is known
-    assert recognise(replace(same, enrol=sides[1:], test=sides[1:], is_target=labels[1:])) is None
-    assert recognise(replace(same, git_sha1="f" * 40)) is None
+    assert recognize(same) is known
+    assert recognize(replace(same, enroll=sides[1:], test=sides[1:], is_target=labels[1:])) is None
+    assert recognize(replace(same, git_sha1="f" * 40)) is None
 
 
 def test_lists_of_ones_own_have_their_file_name_and_no_hint(tmp_path: Path) -> None:

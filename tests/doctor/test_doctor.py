@@ -16,8 +16,8 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from simple_spk.cli.commands import doctor
 
+from simple_spk.cli.commands import doctor
 from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import read_trials
 from simple_spk.data.voxceleb_lists import TOTALS, part_of

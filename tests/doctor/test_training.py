@@ -13,8 +13,8 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from simple_spk.cli.commands import doctor
 
+from simple_spk.cli.commands import doctor
 from simple_spk.data.manifest import write_manifest
 from simple_spk.doctor.finding import Verdict, is_well
 from simple_spk.doctor.installation import check_installation

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from simple_spk.cli.commands import compare as command
 
+from simple_spk.cli.commands import compare as command
 from simple_spk.data.trials import Trials
 from simple_spk.evaluation import bootstrap
 from simple_spk.evaluation.bootstrap import compare, intervals
@@ -19,10 +19,10 @@ from simple_spk.evaluation.score_files import write_scores
 
 
 class List(NamedTuple):
-    """Labelled trials (n,) with their speakers, as the functions take them."""
+    """Labeled trials (n,) with their speakers, as the functions take them."""
 
     is_target: NDArray[np.bool_]
-    enrol_speaker: NDArray[np.int64]
+    enroll_speaker: NDArray[np.int64]
     test_speaker: NDArray[np.int64]
 
 
@@ -57,7 +57,7 @@ def test_a_replicate_is_a_list_with_every_trial_copied(seed: int, decimals: int)
     scores, trials = made_list(seed, speakers=6, nontargets=100)
     scores = np.round(scores, decimals)
     costs = [(0.01, 1.0, 1.0), (0.3, 2.0, 5.0)]
-    speakers = np.stack([trials.enrol_speaker, trials.test_speaker]).astype(np.int32)
+    speakers = np.stack([trials.enroll_speaker, trials.test_speaker]).astype(np.int32)
     resampled = bootstrap._Resampled(scores, trials.is_target, speakers, costs)
     random = np.random.default_rng(seed)
     for _ in range(10):
@@ -97,7 +97,7 @@ def test_neither_the_order_of_trials_nor_the_names_of_speakers_matter() -> None:
     order = np.random.default_rng(0).permutation(len(scores))
     shuffled = List(*(column[order] for column in trials))
     renamed = shuffled._replace(
-        enrol_speaker=7 * shuffled.enrol_speaker - 3, test_speaker=7 * shuffled.test_speaker - 3
+        enroll_speaker=7 * shuffled.enroll_speaker - 3, test_speaker=7 * shuffled.test_speaker - 3
     )
     expected = flat(intervals(scores, *trials, replicates=20))
     for key, value in flat(intervals(scores[order], *renamed, replicates=20)).items():
@@ -201,9 +201,9 @@ def test_draws_without_a_class_are_counted_and_too_many_refused() -> None:
 def test_unusable_arguments_are_refused() -> None:
     scores, trials = made_list(7)
     with pytest.raises(ValueError, match=r"test_speaker has shape \(2,\) and type int64"):
-        intervals(scores, trials.is_target, trials.enrol_speaker, np.array([1, 2]))
+        intervals(scores, trials.is_target, trials.enroll_speaker, np.array([1, 2]))
     with pytest.raises(ValueError, match="type float64; expected integers"):
-        intervals(scores, trials.is_target, trials.enrol_speaker.astype(float), trials[2])
+        intervals(scores, trials.is_target, trials.enroll_speaker.astype(float), trials[2])
     with pytest.raises(ValueError, match="1 of 3 labels contradict the speakers, first the target"):
         intervals([1.0, 2.0, 3.0], [1, 0, 1], [0, 0, 5], [0, 1, 6])
     with pytest.raises(ValueError, match="replicates must be at least 2"):
@@ -223,7 +223,7 @@ def test_the_command_compares_files_whatever_the_order_of_their_lines(
     count = len(scores)
     others = scores + np.random.default_rng(0).normal(size=count)
     # Every trial has recordings of its own, whose names begin with their speakers.
-    sides = [made.enrol_speaker, made.test_speaker]
+    sides = [made.enroll_speaker, made.test_speaker]
     names = [
         f"s{speaker}/{side}-{row}" for side in (0, 1) for row, speaker in enumerate(sides[side])
     ]

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from simple_spk.cli.commands import calibrate
 from sklearn.linear_model import LogisticRegression
 
+from simple_spk.cli.commands import calibrate
 from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import Trials
 from simple_spk.evaluation.calibration import (
@@ -89,8 +89,8 @@ def test_what_lowers_scores_helps_to_judge_them() -> None:
     ratios, is_target = true_ratios(20_000, seed=4)
     random = np.random.default_rng(5)
     seconds = random.uniform(1.0, 20.0, size=500)
-    enrol, test = random.integers(500, size=(2, 20_000))
-    quality = quality_measures(enrol, test, durations_seconds=seconds)
+    enroll, test = random.integers(500, size=(2, 20_000))
+    quality = quality_measures(enroll, test, durations_seconds=seconds)
     scores = ratios + 3.0 * quality["least_log_duration"]
     plain = train_calibration(scores, is_target).apply(scores)
     informed = train_calibration(scores, is_target, quality).apply(scores, quality)
@@ -99,7 +99,7 @@ def test_what_lowers_scores_helps_to_judge_them() -> None:
 
 
 def test_a_measure_beyond_what_was_seen_counts_as_the_last_that_was() -> None:
-    """Nothing was learnt there: an hour is no hundred times better evidence than half a minute."""
+    """Nothing was learned there: an hour is no hundred times better evidence than half a minute."""
     ratios, is_target = true_ratios(2000, seed=11)
     seconds = np.random.default_rng(0).uniform(1.0, 30.0, size=2000)
     calibration = train_calibration(ratios - 3.0 / seconds, is_target, {"x": seconds})
@@ -112,18 +112,18 @@ def test_a_measure_beyond_what_was_seen_counts_as_the_last_that_was() -> None:
 
 def test_quality_measures_are_symmetric_and_as_defined() -> None:
     seconds, table = np.array([1.0, math.e, 4.0]), np.array([[3.0, 4.0], [0.0, 1.0], [8.0, 6.0]])
-    enrol, test = np.array([0, 1, 2]), np.array([1, 1, 0])
-    found = quality_measures(enrol, test, seconds, table.astype(np.float32))
+    enroll, test = np.array([0, 1, 2]), np.array([1, 1, 0])
+    found = quality_measures(enroll, test, seconds, table.astype(np.float32))
     assert found["least_log_duration"] == pytest.approx([0.0, 1.0, 0.0])
     assert found["greatest_log_duration"] == pytest.approx([1.0, 1.0, math.log(4.0)])
     assert found["least_length"].tolist() == [1.0, 1.0, 5.0]
     assert found["greatest_length"].tolist() == [5.0, 1.0, 10.0]
-    mirrored = quality_measures(test, enrol, seconds, table)
+    mirrored = quality_measures(test, enroll, seconds, table)
     for name, values in found.items():
         np.testing.assert_array_equal(mirrored[name], values)
-    assert quality_measures(enrol, test) == {}
+    assert quality_measures(enroll, test) == {}
     with pytest.raises(ValueError, match=r"that of recording 1 is 0\.0 s"):
-        quality_measures(enrol, test, np.array([1.0, 0.0, 2.0]))
+        quality_measures(enroll, test, np.array([1.0, 0.0, 2.0]))
 
 
 def test_thresholds_of_false_accept_rates_hold_what_they_promise() -> None:
@@ -269,9 +269,9 @@ def command(*arguments: object) -> None:
 def scored(tmp_path: Path) -> tuple[Path, Trials, NDArray]:
     """A score file, its trials and scores."""
     ratios, is_target = true_ratios(400, seed=7)
-    enrol, test = np.random.default_rng(0).permutation(np.array(np.triu_indices(30, 1)).T)[:400].T
+    enroll, test = np.random.default_rng(0).permutation(np.array(np.triu_indices(30, 1)).T)[:400].T
     names = [f"recording{number}" for number in range(30)]
-    trials = Trials(names, enrol.astype(np.int32), test.astype(np.int32), is_target)
+    trials = Trials(names, enroll.astype(np.int32), test.astype(np.int32), is_target)
     scores = 0.1 * ratios + 2.0
     write_scores(tmp_path / "scores.txt", trials, scores)
     return tmp_path / "scores.txt", trials, scores
@@ -307,7 +307,7 @@ def test_the_command_learns_from_durations_and_lengths(
         path, "-o", output, "--manifest", tmp_path / "x.csv", "--embeddings", tmp_path / "x.npz"
     )
     found = Calibration.load(output)
-    quality = quality_measures(trials.enrol, trials.test, seconds, table)
+    quality = quality_measures(trials.enroll, trials.test, seconds, table)
     expected = train_calibration(scores, trials.is_target, quality)
     assert set(found.quality_weights) == set(quality)
     np.testing.assert_allclose(

@@ -16,8 +16,8 @@ def recordings(speakers=7, each=5, noise=1.0, seed=0, dim=8):
     """Names, embeddings (n, dim) in no order, and speakers (n,)."""
     random = np.random.default_rng(seed)
     labels = random.permutation(np.repeat(np.arange(speakers), each)) + 100
-    centres = 2.0 * random.normal(size=(speakers, dim))
-    embeddings = centres[labels - 100] + noise * random.normal(size=(len(labels), dim))
+    centers = 2.0 * random.normal(size=(speakers, dim))
+    embeddings = centers[labels - 100] + noise * random.normal(size=(len(labels), dim))
     return [f"r{i}" for i in range(len(labels))], embeddings.astype(np.float32), labels
 
 

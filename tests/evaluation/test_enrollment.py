@@ -11,7 +11,7 @@ from simple_spk.evaluation.enrollment import (
     TemplateKind,
     durations_of_trials,
     embeddings_of_trials,
-    read_enrolments,
+    read_enrollments,
     recordings_needed,
 )
 
@@ -23,7 +23,7 @@ MODELS = {"m": ["r3", "r0", "r4"], "n": ["r1"], "unused": ["r9"]}
 
 
 @pytest.fixture
-def enrolments_file(tmp_path: Path) -> Path:
+def enrollments_file(tmp_path: Path) -> Path:
     path = tmp_path / "spk2utt"
     path.write_text("".join(f"{model} {' '.join(of)}\n" for model, of in MODELS.items()))
     return path
@@ -40,9 +40,9 @@ TRIALS = make_trials([("n", "r0"), ("m", "r2"), ("n", "r2"), ("m", "r1")])
 
 @pytest.mark.parametrize("kind", ["mean", "normalized"])
 def test_a_template_is_the_mean_of_its_recordings(
-    kind: TemplateKind, enrolments_file: Path
+    kind: TemplateKind, enrollments_file: Path
 ) -> None:
-    found = embeddings_of_trials(TRIALS, EMBEDDINGS, read_enrolments(enrolments_file), kind)
+    found = embeddings_of_trials(TRIALS, EMBEDDINGS, read_enrollments(enrollments_file), kind)
     assert found.dtype == np.float32
     for name, row in zip(TRIALS.ids, found, strict=True):
         parts = [EMBEDDINGS.matrix[RECORDINGS.index(r)] for r in MODELS.get(name, [name])]
@@ -51,21 +51,21 @@ def test_a_template_is_the_mean_of_its_recordings(
         np.testing.assert_allclose(row, np.mean(parts, axis=0), rtol=1e-5)
 
 
-def test_without_enrolments_names_are_recordings() -> None:
+def test_without_enrollments_names_are_recordings() -> None:
     trials = make_trials([("r3", "r0"), ("r0", "r3")])
     assert np.array_equal(embeddings_of_trials(trials, EMBEDDINGS), EMBEDDINGS.matrix[[3, 0]])
 
 
-def test_what_lists_need_is_named_once(enrolments_file: Path) -> None:
+def test_what_lists_need_is_named_once(enrollments_file: Path) -> None:
     plain = [make_trials([("a", "b"), ("c", "a")]), make_trials([("d", "b")])]
     assert recordings_needed(plain, None) == ["a", "b", "c", "d"]
-    enrolments = read_enrolments(enrolments_file)
-    assert recordings_needed([TRIALS], enrolments) == ["r1", "r0", "r3", "r4", "r2"]
+    enrollments = read_enrollments(enrollments_file)
+    assert recordings_needed([TRIALS], enrollments) == ["r1", "r0", "r3", "r4", "r2"]
 
 
-def test_a_model_is_as_long_as_its_recordings_together(enrolments_file: Path) -> None:
+def test_a_model_is_as_long_as_its_recordings_together(enrollments_file: Path) -> None:
     seconds = {name: 2.0**number for number, name in enumerate(RECORDINGS)}
-    found = durations_of_trials(TRIALS, seconds, read_enrolments(enrolments_file))
+    found = durations_of_trials(TRIALS, seconds, read_enrollments(enrollments_file))
     assert dict(zip(TRIALS.ids, found.tolist(), strict=True)) == {
         **{"n": 2.0, "r0": 1.0, "m": 8.0 + 1.0 + 16.0, "r2": 4.0, "r1": 2.0}
     }
@@ -84,25 +84,25 @@ def test_a_model_is_as_long_as_its_recordings_together(enrolments_file: Path) ->
         ("m a b a\n", "line 1: found 'm a b a'; but a recording counts once"),
     ],
 )
-def test_what_are_no_enrolments_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_what_are_no_enrollments_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "spk2utt").write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_enrolments(tmp_path / "spk2utt")
+        read_enrollments(tmp_path / "spk2utt")
 
 
-def test_models_and_recordings_that_do_not_fit_are_named(enrolments_file: Path) -> None:
-    enrolments = read_enrolments(enrolments_file)
-    with pytest.raises(ValueError, match=r"1 names on the enrol side .* \(first: r0\)"):
-        embeddings_of_trials(make_trials([("m", "r2"), ("r0", "r2")]), EMBEDDINGS, enrolments)
+def test_models_and_recordings_that_do_not_fit_are_named(enrollments_file: Path) -> None:
+    enrollments = read_enrollments(enrollments_file)
+    with pytest.raises(ValueError, match=r"1 names on the enroll side .* \(first: r0\)"):
+        embeddings_of_trials(make_trials([("m", "r2"), ("r0", "r2")]), EMBEDDINGS, enrollments)
     with pytest.raises(ValueError, match=r"n is a model of .* but stands on the test side too"):
         embeddings_of_trials(
-            make_trials([("m", "r2"), ("n", "r0"), ("m", "n")]), EMBEDDINGS, enrolments
+            make_trials([("m", "r2"), ("n", "r0"), ("m", "n")]), EMBEDDINGS, enrollments
         )
     with pytest.raises(ValueError, match="r9"):
-        embeddings_of_trials(make_trials([("unused", "r2")]), EMBEDDINGS, enrolments)
+        embeddings_of_trials(make_trials([("unused", "r2")]), EMBEDDINGS, enrollments)
 
 
 def test_only_the_spaces_of_trial_lists_separate_names(tmp_path: Path) -> None:
     (tmp_path / "spk2utt").write_text("\ufeffm a\u00a0b\tc\u3000d\n", encoding="utf-8")
-    found = read_enrolments(tmp_path / "spk2utt").recordings_of_model
+    found = read_enrollments(tmp_path / "spk2utt").recordings_of_model
     assert found == {"m": ["a\u00a0b", "c\u3000d"]}

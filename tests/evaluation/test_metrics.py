@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from simple_spk.evaluation import error_rates as error_curve
+from simple_spk.evaluation import error_rates as error_rates
 from simple_spk.evaluation import metrics
 
 laws = settings(max_examples=250, deadline=None, derandomize=True)
@@ -90,8 +90,8 @@ def bayes(prior: float, miss_cost: float = 1.0, false_alarm_cost: float = 1.0) -
     return math.log(false_alarm_cost * (1 - prior) / (miss_cost * prior))
 
 
-def rates_of(case: Case) -> error_curve.ErrorRates:
-    return error_curve.error_rates(case.scores, case.is_target)
+def rates_of(case: Case) -> error_rates.ErrorRates:
+    return error_rates.error_rates(case.scores, case.is_target)
 
 
 @laws
@@ -189,7 +189,7 @@ def all_values(
     scores: list[float], is_target: list[bool], weights: list[float] | None = None
 ) -> dict[str, float]:
     """Every metric that is a single number."""
-    rates = error_curve.error_rates(scores, is_target, weights)
+    rates = error_rates.error_rates(scores, is_target, weights)
     actual = metrics.actual_detection_cost(scores, is_target, 0.2, 3.0, weights=weights)
     return {
         "eer": metrics.equal_error_rate(rates).rate,
@@ -265,16 +265,16 @@ def test_the_hull_is_below_the_curve_and_below_chance(case: Case) -> None:
 @pytest.mark.parametrize("nontargets", [1, 5, 1000])
 def test_equal_scores_are_worth_nothing_and_separate_scores_everything(nontargets: int) -> None:
     is_target = [True] + [False] * nontargets
-    equal = error_curve.error_rates([0.3] * len(is_target), is_target)
+    equal = error_rates.error_rates([0.3] * len(is_target), is_target)
     assert metrics.equal_error_rate(equal) == (0.5, 0.3)
     assert metrics.minimum_detection_cost(equal).cost == 1.0
     assert metrics.minimum_log_likelihood_ratio_cost(equal) == 1.0
-    apart = error_curve.error_rates(is_target, is_target)
+    apart = error_rates.error_rates(is_target, is_target)
     assert metrics.equal_error_rate(apart) == (0.0, 1.0)
     assert metrics.minimum_detection_cost(apart) == (0.0, 1.0)
     assert metrics.minimum_log_likelihood_ratio_cost(apart) == 0.0
     # Reject-all beats this inverted system; the threshold says so.
-    inverted = error_curve.error_rates(np.logical_not(is_target), is_target)
+    inverted = error_rates.error_rates(np.logical_not(is_target), is_target)
     assert metrics.equal_error_rate(inverted).rate == 1.0
     assert metrics.minimum_detection_cost(inverted) == (1.0, math.inf)
 
@@ -284,7 +284,7 @@ def test_a_large_list_agrees_with_the_theory_of_two_normal_distributions() -> No
     is_target = np.arange(400_000) % 2 == 0
     # True log likelihood ratios: mean and half the variance agree.
     scores = (random.normal(size=len(is_target)) * 2 + np.where(is_target, 2, -2)).astype("float32")
-    rates = error_curve.error_rates(scores, is_target)
+    rates = error_rates.error_rates(scores, is_target)
     assert rates.thresholds.dtype == np.float32
     expected = 0.5 * math.erfc(1 / math.sqrt(2))
     assert metrics.equal_error_rate(rates).rate == pytest.approx(expected, abs=0.003)
@@ -300,7 +300,7 @@ def test_a_curve_that_gives_way_one_corner_at_a_time_keeps_only_its_ends() -> No
     scores = np.concatenate([levels, levels, [1e9]])
     is_target = np.repeat([True, False, False], [3000, 3000, 1])
     weights = np.concatenate([levels + 1, np.ones(3000), [1e12]])
-    rates = error_curve.error_rates(scores, is_target, weights)
+    rates = error_rates.error_rates(scores, is_target, weights)
     assert metrics.convex_hull_equal_error_rate(rates) == pytest.approx(0.5)
     assert metrics.minimum_log_likelihood_ratio_cost(rates) == pytest.approx(1.0)
 
@@ -325,7 +325,7 @@ def test_summary_is_plain_json() -> None:
         "act_dcf": {"0.01": 1.0, "0.05": 1.0},
         "cllr": metrics.log_likelihood_ratio_cost(scores, is_target),
         "min_cllr": metrics.minimum_log_likelihood_ratio_cost(
-            error_curve.error_rates(scores, is_target)
+            error_rates.error_rates(scores, is_target)
         ),
         "auc": 0.875,
         "trials": 4,
@@ -342,8 +342,8 @@ def assert_parts_read_like_the_whole(
     scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None, costs: Costs
 ) -> None:
     """Every reading of a part, and every entry of the summary, is that of the whole curve."""
-    whole = error_curve.error_rates(scores, is_target, weights)
-    trials = error_curve.rank(scores, is_target, weights)
+    whole = error_rates.error_rates(scores, is_target, weights)
+    trials = error_rates.rank(scores, is_target, weights)
     equal = metrics.equal_error_rate(whole)
     assert metrics.equal_error_rate(metrics.around_equal_rates(trials)) == equal
     lowest = metrics.minimum_detection_cost(whole, *costs)
@@ -353,7 +353,7 @@ def assert_parts_read_like_the_whole(
     at = np.searchsorted(whole.thresholds, np.float64(threshold))
     rates = whole.miss_rates[at], whole.false_alarm_rates[at]
     close = pytest.approx(rates, abs=1e-12)
-    assert error_curve.error_rates_at(scores, is_target, threshold, weights) == close
+    assert error_rates.error_rates_at(scores, is_target, threshold, weights) == close
     prior, *cost_pair = costs
     name = metrics.prior_name(prior)
     summary = metrics.summary(scores, is_target, weights, [prior], *cost_pair)
@@ -396,7 +396,7 @@ def test_parts_of_longer_curves_read_like_the_whole(seed: int) -> None:
 def test_the_parts_are_short() -> None:
     random = np.random.default_rng(0)
     is_target = np.arange(300_000) % 3 == 0
-    trials = error_curve.rank(random.normal(size=len(is_target)) + 3.0 * is_target, is_target)
+    trials = error_rates.rank(random.normal(size=len(is_target)) + 3.0 * is_target, is_target)
     assert len(metrics.around_equal_rates(trials).thresholds) < 0.01 * len(is_target)
     assert len(metrics.around_minimum_cost(trials).thresholds) < 0.1 * len(is_target)
 
@@ -422,13 +422,13 @@ def test_unusable_trials_are_refused(arguments: tuple[list[float], ...], message
 
 
 def test_unusable_settings_are_refused() -> None:
-    rates = error_curve.error_rates([0.0, 1.0], [0, 1])
+    rates = error_rates.error_rates([0.0, 1.0], [0, 1])
     for prior in (0.0, 1.0, math.nan):
         with pytest.raises(ValueError, match="strictly between 0 and 1"):
             metrics.detection_cost(rates, prior)
     with pytest.raises(ValueError, match="false_alarm_cost must be positive"):
         metrics.detection_cost(rates, 0.5, false_alarm_cost=0.0)
     with pytest.raises(ValueError, match="threshold must be a number"):
-        error_curve.error_rates_at([0.0, 1.0], [0, 1], math.nan)
+        error_rates.error_rates_at([0.0, 1.0], [0, 1], math.nan)
     with pytest.raises(ValueError, match=r"in \[0, 1\], not 1.5"):
         metrics.true_positive_rate_at(rates, 1.5)

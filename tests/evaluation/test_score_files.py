@@ -19,7 +19,7 @@ laws = settings(max_examples=150, deadline=None, derandomize=True)
 class Row(NamedTuple):
     """One scored trial as a person would write it down."""
 
-    enrol: str
+    enroll: str
     test: str
     score: float
     is_target: bool
@@ -27,17 +27,17 @@ class Row(NamedTuple):
     def line(self, style: str) -> str:
         word, digit = "target" if self.is_target else "nontarget", int(self.is_target)
         return {
-            "wespeaker": f"{self.enrol} {self.test} {self.score!r} {word}",
-            "speechbrain": f"{self.enrol} {self.test} {digit} {self.score!r}",
-            "voxceleb": f"{digit} {self.enrol} {self.test} {self.score!r}",
-            "plain": f"{self.enrol} {self.test} {self.score!r}",
-            "voxsrc": f"{self.score!r} {self.enrol} {self.test}",
+            "wespeaker": f"{self.enroll} {self.test} {self.score!r} {word}",
+            "speechbrain": f"{self.enroll} {self.test} {digit} {self.score!r}",
+            "voxceleb": f"{digit} {self.enroll} {self.test} {self.score!r}",
+            "plain": f"{self.enroll} {self.test} {self.score!r}",
+            "voxsrc": f"{self.score!r} {self.enroll} {self.test}",
             "bare": f"{self.score!r}",
         }[style]
 
 
 STYLES = ("wespeaker", "speechbrain", "voxceleb", "plain", "voxsrc", "bare")
-LABELLED = STYLES[:3]
+LABELED = STYLES[:3]
 names = st.sampled_from(["a/1.wav", "a/2.wav", "b", "id10", "é/ü.wav", "x" * 40])
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -69,7 +69,7 @@ def trials_of(rows: list[Row]) -> Trials:
 
 def as_rows(trials: Trials, scores: np.ndarray) -> list[Row]:
     labels = [False] * len(trials) if trials.is_target is None else trials.is_target.tolist()
-    sides = ([trials.ids[i] for i in side] for side in (trials.enrol, trials.test))
+    sides = ([trials.ids[i] for i in side] for side in (trials.enroll, trials.test))
     return [Row(*fields) for fields in zip(*sides, scores.tolist(), labels, strict=True)]
 
 
@@ -93,8 +93,8 @@ def test_every_format_reads_alike(
     if packed:
         path.write_bytes(gzip.compress(path.read_bytes()))
     trials, scores = read_scores(path)
-    assert (trials.is_target is not None) == (style in LABELLED)
-    expected = rows if style in LABELLED else [row._replace(is_target=False) for row in rows]
+    assert (trials.is_target is not None) == (style in LABELED)
+    expected = rows if style in LABELED else [row._replace(is_target=False) for row in rows]
     assert as_rows(trials, scores) == expected
     assert scores.dtype == np.float64
 
@@ -115,15 +115,15 @@ def test_scores_come_in_the_order_of_the_list(
 @given(
     rows=scored_rows,
     layout=st.sampled_from(SCORE_FORMATS),
-    labelled=st.booleans(),
+    labeled=st.booleans(),
     single=st.booleans(),
     name=st.sampled_from(["new.txt", "new.txt.gz", "sub/folder/new.txt"]),
 )
 def test_what_is_written_is_read(
-    folder: Path, rows: list[Row], layout: ScoreFormat, labelled: bool, single: bool, name: str
+    folder: Path, rows: list[Row], layout: ScoreFormat, labeled: bool, single: bool, name: str
 ) -> None:
     trials = trials_of(rows)
-    if not labelled:
+    if not labeled:
         trials = replace(trials, is_target=None)
     # Thirds, as the values drawn are often round and would get by with fewer digits.
     scores = np.array([row.score for row in rows]) / 3
@@ -132,7 +132,7 @@ def test_what_is_written_is_read(
     write_scores(folder / name, trials, scores, layout)
     found, read = read_scores(folder / name)
     assert np.array_equal(read.astype(scores.dtype), scores)
-    assert (found.is_target is not None) == (labelled and layout != "voxsrc")
+    assert (found.is_target is not None) == (labeled and layout != "voxsrc")
     assert as_rows(found, read) == as_rows(replace(trials, is_target=found.is_target), read)
     assert (found.is_target is None) or np.array_equal(found.is_target, trials.is_target)
     assert not list(folder.rglob("*.partial"))
@@ -152,18 +152,18 @@ def test_the_formats_are_as_documented(tmp_path: Path) -> None:
 
 def test_names_that_look_like_numbers_are_told_by_all_lines_or_by_the_list(tmp_path: Path) -> None:
     path = tmp_path / "s.txt"
-    path.write_text("1 2 0.5\nx 1 0.25\n")  # the second line cannot be 'score enrol test'
+    path.write_text("1 2 0.5\nx 1 0.25\n")  # the second line cannot be 'score enroll test'
     trials, scores = read_scores(path)
     assert (trials.ids, scores.tolist()) == (["1", "2", "x"], [0.5, 0.25])
     path.write_text("7 1 2\n8 1 3\n")
-    with pytest.raises(ValueError, match=r"may be 'enrol test score' or 'score enrol test'"):
+    with pytest.raises(ValueError, match=r"may be 'enroll test score' or 'score enroll test'"):
         read_scores(path)
     sides = np.array([(0, 1), (0, 2)], dtype=np.int32)
     _, scores = read_scores(path, Trials(["1", "2", "3"], *sides.T))
     assert scores.tolist() == [7.0, 8.0]
     path.write_text("0 1 1 0.5\n1 2 0 0.25\n")  # SpeechBrain's, or a VoxCeleb list with scores?
     with pytest.raises(
-        ValueError, match=r"may be 'enrol test 0.1 score' or '0.1 enrol test score'"
+        ValueError, match=r"may be 'enroll test 0.1 score' or '0.1 enroll test score'"
     ):
         read_scores(path)
 
@@ -171,12 +171,15 @@ def test_names_that_look_like_numbers_are_told_by_all_lines_or_by_the_list(tmp_p
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty; expected lines such as 'enrol test score target"),
+        ("", "is empty; expected lines such as 'enroll test score target"),
         ("a b c\n", "line 1: found 'a b c'; expected a score, as in"),
         ("a b 0.5 maybe\n", "line 1: found 'a b 0.5 maybe'"),
-        ("a b 0.5\na c\n", "line 2: found 'a c'; expected 'enrol test score'"),
+        ("a b 0.5\na c\n", "line 2: found 'a c'; expected 'enroll test score'"),
         ("a b 0.5\n\na c 0.5\n", "line 2: found a blank line"),
-        ("a b 0.5 target\na c 0.5 other\n", "line 2: found 'a c 0.5 other'; expected 'enrol test "),
+        (
+            "a b 0.5 target\na c 0.5 other\n",
+            "line 2: found 'a c 0.5 other'; expected 'enroll test ",
+        ),
         ("a b 0.5\na c high\n", "line 2: found 'a c high'; expected .* a finite score"),
         ("a b 0.5\na c nan\na d inf\n", r"line 2: .* \(2 of 3 lines have none\)"),
         ("0.5\n-inf\n", "line 2: found '-inf'"),
@@ -214,7 +217,7 @@ def test_a_file_of_other_trials_than_the_list_is_refused(
         read_scores(tmp_path / "s.txt", trials)
 
 
-def test_neighbouring_scores_stay_apart_in_the_file(tmp_path: Path) -> None:
+def test_neighboring_scores_stay_apart_in_the_file(tmp_path: Path) -> None:
     # From 1000 to 1024 single precision is finest in relation to decimals: it takes all 9 digits.
     scores = (1000 + np.arange(100) * 2.0**-14).astype(np.float32)
     sides = np.zeros(len(scores), dtype=np.int32)

@@ -1,11 +1,11 @@
-"""Laws of score normalisation, against a reference that goes trial by trial."""
+"""Laws of score normalization, against a reference that goes trial by trial."""
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from simple_spk.evaluation.score_norm import cohort_statistics, normalise, speaker_cohort
+from simple_spk.evaluation.score_norm import cohort_statistics, normalize, speaker_cohort
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 
 SIMILARITIES = [GeneralizedInnerProduct(0.3), CosineSimilarity()]
@@ -23,16 +23,16 @@ def reference(
     pairs: list[tuple[int, int]],
     top_n: int | None,
 ) -> list[float]:
-    """Normalised scores as the definition has them: every trial scores both sides anew."""
+    """Normalized scores as the definition has them: every trial scores both sides anew."""
 
     def score(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:
         return float(similarity(torch.tensor(left[None]), torch.tensor(right[None])))
 
     found = []
-    for enrol, test in pairs:
-        raw = score(embeddings[enrol], embeddings[test])
+    for enroll, test in pairs:
+        raw = score(embeddings[enroll], embeddings[test])
         sides = []
-        for side in (enrol, test):
+        for side in (enroll, test):
             scores = sorted((score(embeddings[side], member) for member in cohort), reverse=True)
             highest = np.array(scores[:top_n])
             sides.append((raw - highest.mean()) / np.sqrt(((highest - highest.mean()) ** 2).mean()))
@@ -46,13 +46,13 @@ def test_equals_the_definition_trial_by_trial(similarity: Similarity, top_n: int
     embeddings, cohort = vectors(7, 0), vectors(17, 1)
     cohort[3] = cohort[2]  # a tie, at the edge of the highest for some
     pairs = [(0, 1), (1, 0), (2, 2), (3, 6), (5, 4)]
-    enrol, test = np.array(pairs).T
-    scores = similarity.pairs(torch.tensor(embeddings[enrol]), torch.tensor(embeddings[test]))
+    enroll, test = np.array(pairs).T
+    scores = similarity.pairs(torch.tensor(embeddings[enroll]), torch.tensor(embeddings[test]))
     statistics = cohort_statistics(embeddings, cohort, similarity, top_n, block=3)
-    normalised = normalise(scores.numpy(), enrol, test, statistics)
+    normalized = normalize(scores.numpy(), enroll, test, statistics)
     expected = reference(embeddings, cohort, similarity, pairs, top_n)
-    assert normalised == pytest.approx(expected, rel=1e-3, abs=1e-4)
-    assert normalised[0] == pytest.approx(normalised[1]), "enrolment and test are alike"
+    assert normalized == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert normalized[0] == pytest.approx(normalized[1]), "enrollment and test are alike"
 
 
 def test_all_of_the_cohort_as_top_n_is_s_norm() -> None:
@@ -71,18 +71,18 @@ def test_neither_scale_nor_offset_of_the_scores_matters(top_n: int | None) -> No
             return torch.cat([super().lift_keys(keys), torch.full((len(keys), 1), 5.0)], 1)
 
     embeddings, cohort = vectors(6, 0), vectors(30, 1)
-    normalised = []
+    normalized = []
     for similarity in (GeneralizedInnerProduct(), Moved()):
         statistics = cohort_statistics(embeddings, cohort, similarity, top_n)
         scores = similarity(torch.tensor(embeddings), torch.tensor(embeddings)).detach().numpy()
         rows, columns = np.indices(scores.shape)
-        normalised.append(normalise(scores.ravel(), rows.ravel(), columns.ravel(), statistics))
-    np.testing.assert_allclose(normalised[0], normalised[1], atol=1e-3)
+        normalized.append(normalize(scores.ravel(), rows.ravel(), columns.ravel(), statistics))
+    np.testing.assert_allclose(normalized[0], normalized[1], atol=1e-3)
 
 
 @pytest.mark.parametrize("top_n", [None, 10])
 def test_statistics_follow_the_length_of_an_embedding(top_n: int | None) -> None:
-    """Recordings whose scores are all larger by a factor are why one normalises."""
+    """Recordings whose scores are all larger by a factor are why one normalizes."""
     embeddings, cohort = vectors(20, 4), vectors(50, 5)
     gains = np.random.default_rng(3).uniform(0.5, 2.0, size=20).astype(np.float32)
     plain, louder = (

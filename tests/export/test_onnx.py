@@ -29,7 +29,7 @@ onnx = pytest.importorskip("onnx", reason="pip install 'simple_spk[onnx]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'simple_spk[onnx]'")
 pytest.importorskip("onnxscript", reason="pip install 'simple_spk[onnx]'")
 
-POLAR = {"form": "polar", "centred": True, "initial_length": 2.0, "minimum_length": 0.5}
+POLAR = {"form": "polar", "centered": True, "initial_length": 2.0, "minimum_length": 0.5}
 
 
 @pytest.fixture(scope="module")

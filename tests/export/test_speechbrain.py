@@ -22,10 +22,10 @@ from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProdu
 
 SIMILARITIES = {
     "generalized": GeneralizedInnerProduct(0.3),
-    "learnt": GeneralizedInnerProduct(0.21, learnable=True),
+    "learned": GeneralizedInnerProduct(0.21, learnable=True),
     "cosine": CosineSimilarity(),
 }
-POLAR = {"form": "polar", "centred": True, "initial_length": 2.0, "minimum_length": 0.5}
+POLAR = {"form": "polar", "centered": True, "initial_length": 2.0, "minimum_length": 0.5}
 
 
 def load(kind: str, folder: Path, **options: Any) -> Any:

@@ -76,7 +76,7 @@ def reference(waveform: NDArray[np.float32], weights: Weights, depth: int, mels:
         kernel = exact[f"{name}.weight"]
         return functional.conv2d(maps, kernel, stride=stride, padding=kernel.shape[-1] // 2)
 
-    def normalise(name: str, values: Tensor) -> Tensor:
+    def normalize(name: str, values: Tensor) -> Tensor:
         shape = (1, -1) + (1,) * (values.ndim - 2)
         mean, variance = (exact[f"{name}.running_{kind}"].view(shape) for kind in ("mean", "var"))
         values = (values - mean) / (variance + 1e-5).sqrt()
@@ -96,22 +96,22 @@ def reference(waveform: NDArray[np.float32], weights: Weights, depth: int, mels:
         use_energy=False,
     )
     features = features - features.mean(dim=0)
-    maps = functional.relu(normalise("bn1", convolve("conv1", features.T[None, None])))
+    maps = functional.relu(normalize("bn1", convolve("conv1", features.T[None, None])))
     for stage, count in enumerate(BLOCKS[depth]):
         for number in range(count):
             block = f"layer{stage + 1}.{number}"
             stride = 2 if stage > 0 and number == 0 else 1
-            inner = normalise(f"{block}.bn1", convolve(f"{block}.conv1", maps, stride))
-            inner = normalise(f"{block}.bn2", convolve(f"{block}.conv2", inner.relu()))
+            inner = normalize(f"{block}.bn1", convolve(f"{block}.conv1", maps, stride))
+            inner = normalize(f"{block}.bn2", convolve(f"{block}.conv2", inner.relu()))
             if f"{block}.shortcut.0.weight" in exact:
                 maps = convolve(f"{block}.shortcut.0", maps, stride)
-                maps = normalise(f"{block}.shortcut.1", maps)
+                maps = normalize(f"{block}.shortcut.1", maps)
             maps = (inner + maps).relu()
     mean, deviation = maps.mean(dim=-1), (maps.var(dim=-1) + 1e-7).sqrt()
     statistics = torch.cat([mean.flatten(1), deviation.flatten(1)], dim=1)
     embedding = functional.linear(statistics, exact["seg_1.weight"], exact["seg_1.bias"])
     if "seg_2.weight" in exact:
-        embedding = normalise("seg_bn_1", embedding.relu())
+        embedding = normalize("seg_bn_1", embedding.relu())
         embedding = functional.linear(embedding, exact["seg_2.weight"], exact["seg_2.bias"])
     return embedding[0]
 

@@ -15,7 +15,7 @@ SHAPES = {
     "full depth": {"width": 8, "stem_stride": 2, "embedding_dim": 6},
     "odd": {"num_mels": 23, "width": 3, "blocks": (1, 2), "stem_stride": 3},
     "wide": {"width": 32, "blocks": (1, 1), "stem_stride": 2},
-    "polar": {"width": 4, "output": {"form": "polar", "centred": True, "initial_length": 2.0}},
+    "polar": {"width": 4, "output": {"form": "polar", "centered": True, "initial_length": 2.0}},
 }
 
 
@@ -103,7 +103,7 @@ def test_another_encoder_is_used_as_it_is() -> None:
         def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
             return features.mean(dim=1)
 
-    front_end = Fbank(mean_normalisation=False).eval()
+    front_end = Fbank(mean_normalization=False).eval()
     waveforms = torch.randn(2, 5000)
     expected = front_end(waveforms)[0].mean(dim=1)
     torch.testing.assert_close(CpuEmbedding(front_end, Mean())(waveforms), expected)

@@ -21,14 +21,14 @@ from simple_spk.evaluation.calibration import Calibration
 from simple_spk.inference.model import embedding_fingerprint, trained_model
 from simple_spk.inference.model_folder import LIMITS, PARTS, load_model, save_model
 from simple_spk.losses.simple import SimPLELoss
-from simple_spk.models.embedding_head import EmbeddingOutput
+from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 
 Parts = tuple[Fbank, ResNet, SimPLELoss]
 
-POLAR = {"form": "polar", "centred": True, "initial_length": 2.0, "hold_steps": 7}
+POLAR = {"form": "polar", "centered": True, "initial_length": 2.0, "hold_steps": 7}
 
 
 def change_config(folder: Path, change: Callable[[dict], object]) -> None:
@@ -145,7 +145,7 @@ def test_random_bytes_are_named(name: str, model_folder: Path) -> None:
 # What is wrong: how to make it so, and a word that the message must have.
 BAD_CONFIGS: dict[str, tuple[Callable[[dict], object], str]] = {
     "field that is unknown": (lambda c: c.update(extra=1), "extra"),
-    "format of the future": (lambda c: c.update(format=3), "format"),
+    "format of the future": (lambda c: c.update(format=4), "format"),
     "no format": (lambda c: c.pop("format"), "format"),
     "no encoder": (lambda c: c.pop("encoder"), "encoder"),
     "no calibration": (lambda c: c.pop("calibration"), "calibration"),
@@ -157,8 +157,8 @@ BAD_CONFIGS: dict[str, tuple[Callable[[dict], object], str]] = {
     "data that is a list": (lambda c: c.update(training_data=["VoxCeleb"]), "training_data"),
     "truth for a width": (lambda c: c["encoder"]["arguments"].update(width=True), "width"),
     "text for a truth": (
-        lambda c: c["front_end"]["arguments"].update(mean_normalisation="false"),
-        "mean_normalisation",
+        lambda c: c["front_end"]["arguments"].update(mean_normalization="false"),
+        "mean_normalization",
     ),
     "width of a billion": (lambda c: c["encoder"]["arguments"].update(width=10**9), "width"),
     "size of a googol": (lambda c: c["encoder"]["arguments"].update(embedding_dim=10**100), "huge"),
@@ -312,7 +312,7 @@ def test_a_large_model_without_weights_takes_neither_time_nor_memory(model_folde
 
 def test_every_number_that_a_folder_may_name_has_limits() -> None:
     classes = [cls for group in PARTS.values() for cls in group]
-    for cls in (*classes, EmbeddingOutput):
+    for cls in (*classes, EmbeddingHead):
         constructor: Any = cls.__init__
         for name, hint in typing.get_type_hints(constructor).items():
             text = str(hint)

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_tensors
 
 from simple_spk.inference.extractor import Extractor
-from simple_spk.inference.speaker_store import EnrolledVoices, Voice
+from simple_spk.inference.speaker_store import SpeakerStore, Voice
 
 
 def voice(seed: int, recordings: int = 1) -> Voice:
@@ -21,8 +21,8 @@ def voice(seed: int, recordings: int = 1) -> Voice:
 
 
 @pytest.fixture
-def voices() -> EnrolledVoices:
-    found = EnrolledVoices("this model")
+def voices() -> SpeakerStore:
+    found = SpeakerStore("this model")
     for number, name in enumerate(("Ann", "Bjørn", "李")):
         found.add(name, voice(number, number + 1))
     return found
@@ -32,7 +32,7 @@ def test_recordings_of_a_known_name_join_its_others_in_any_portions() -> None:
     parts = [voice(seed) for seed in range(5)]
     expected = np.mean([part.embedding for part in parts], axis=0)
     for portions in ([1, 1, 1, 1, 1], [3, 2], [1, 4]):
-        found = EnrolledVoices("x")
+        found = SpeakerStore("x")
         start = 0
         for size in portions:
             some = parts[start : start + size]
@@ -44,11 +44,11 @@ def test_recordings_of_a_known_name_join_its_others_in_any_portions() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_what_is_saved_is_loaded(count: int, voices: EnrolledVoices, tmp_path: Path) -> None:
+def test_what_is_saved_is_loaded(count: int, voices: SpeakerStore, tmp_path: Path) -> None:
     for name in list(voices)[count:]:
         voices.remove(name)
     voices.save(tmp_path / "voices")
-    found = EnrolledVoices.load(tmp_path / "voices", "this model")
+    found = SpeakerStore.load(tmp_path / "voices", "this model")
     assert list(found) == list(voices)
     for name, expected in voices.items():
         assert np.array_equal(found[name].embedding, expected.embedding)
@@ -56,13 +56,13 @@ def test_what_is_saved_is_loaded(count: int, voices: EnrolledVoices, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["voices"]
 
 
-def test_voices_of_another_model_are_refused(voices: EnrolledVoices, tmp_path: Path) -> None:
+def test_voices_of_another_model_are_refused(voices: SpeakerStore, tmp_path: Path) -> None:
     voices.save(tmp_path / "voices")
     with pytest.raises(ValueError, match="voices that another model enrolled"):
-        EnrolledVoices.load(tmp_path / "voices", "another model")
+        SpeakerStore.load(tmp_path / "voices", "another model")
 
 
-def test_names_must_be_names(voices: EnrolledVoices) -> None:
+def test_names_must_be_names(voices: SpeakerStore) -> None:
     for wrong in ("", "  ", "x" * 201, 3):
         with pytest.raises(ValueError, match="needs a name"):
             voices.add(wrong, voice(0))  # type: ignore[arg-type]
@@ -70,10 +70,10 @@ def test_names_must_be_names(voices: EnrolledVoices) -> None:
         voices.remove("Zoe")
 
 
-def test_files_that_are_none_are_named(voices: EnrolledVoices, tmp_path: Path) -> None:
+def test_files_that_are_none_are_named(voices: SpeakerStore, tmp_path: Path) -> None:
     path = tmp_path / "voices"
     with pytest.raises(FileNotFoundError, match="no enrolled voices"):
-        EnrolledVoices.load(path, "this model")
+        SpeakerStore.load(path, "this model")
     voices.save(path)
     whole = path.read_bytes()
     with safe_open(path, framework="numpy") as file:
@@ -96,15 +96,15 @@ def test_files_that_are_none_are_named(voices: EnrolledVoices, tmp_path: Path) -
     ):
         save_file(changed, path, described)
         with pytest.raises(ValueError, match=r"is not a file of enrolled voices"):
-            EnrolledVoices.load(path, "this model")
+            SpeakerStore.load(path, "this model")
     brief = {name: torch.from_numpy(array).bfloat16() for name, array in arrays.items()}
     save_tensors(brief, path, metadata)
     with pytest.raises(ValueError, match=r"is not a file of enrolled voices"):
-        EnrolledVoices.load(path, "this model")
+        SpeakerStore.load(path, "this model")
     for content in (b"", b"pickle", whole[:50], whole[:-10]):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"is not a file of enrolled voices"):
-            EnrolledVoices.load(path, "this model")
+            SpeakerStore.load(path, "this model")
 
 
 def test_an_extractor_goes_on_with_saved_voices(
@@ -124,26 +124,26 @@ def test_an_extractor_goes_on_with_saved_voices(
     )
 
 
-def enrol_in_process(number: int, path: str) -> None:
-    """One of several processes that each enrol somebody, slowly."""
-    with EnrolledVoices.changing(path, "this model") as voices:
+def enroll_in_process(number: int, path: str) -> None:
+    """One of several processes that each enroll somebody, slowly."""
+    with SpeakerStore.changing(path, "this model") as voices:
         time.sleep(0.1)
         voices.add(f"voice {number}", voice(number))
 
 
-def test_processes_that_enrol_at_once_lose_no_voice(tmp_path: Path) -> None:
+def test_processes_that_enroll_at_once_lose_no_voice(tmp_path: Path) -> None:
     path = tmp_path / "new" / "voices"
-    torch.multiprocessing.spawn(enrol_in_process, args=(str(path),), nprocs=3)
-    assert set(EnrolledVoices.load(path, "this model")) == {f"voice {n}" for n in range(3)}
+    torch.multiprocessing.spawn(enroll_in_process, args=(str(path),), nprocs=3)
+    assert set(SpeakerStore.load(path, "this model")) == {f"voice {n}" for n in range(3)}
 
 
-def test_a_change_that_fails_changes_nothing(voices: EnrolledVoices, tmp_path: Path) -> None:
+def test_a_change_that_fails_changes_nothing(voices: SpeakerStore, tmp_path: Path) -> None:
     path = tmp_path / "voices"
     voices.save(path)
     before = path.read_bytes()
     with (
         pytest.raises(ValueError, match="nobody is enrolled as 'Zoe'"),
-        EnrolledVoices.changing(path, "this model") as changed,
+        SpeakerStore.changing(path, "this model") as changed,
     ):
         changed.remove("Ann")
         changed.remove("Zoe")
@@ -154,11 +154,11 @@ def test_voices_of_another_dimension_are_named(
     model_folder: Path, spoken: list[Path], tmp_path: Path
 ) -> None:
     extractor = Extractor.load(model_folder)
-    strangers = EnrolledVoices(extractor.fingerprint)
+    strangers = SpeakerStore(extractor.fingerprint)
     strangers.add("Ann", voice(0))
     strangers.save(tmp_path / "voices")
     extractor.load_voices(tmp_path / "voices")
-    with pytest.raises(ValueError, match="of 8 numbers, this model makes 16: enrol them again"):
+    with pytest.raises(ValueError, match="of 8 numbers, this model makes 16: enroll them again"):
         extractor.identify(spoken[0])
     for name in ("Ann", "Bob"):
         with pytest.raises(ValueError, match="of 16 numbers, the voices enrolled so far of 8"):

@@ -15,11 +15,11 @@ from simple_spk.inference.trial_evaluation import VerificationEvaluation, locate
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 
 
-def make_trials(recordings: int = 9, count: int = 50, labelled: bool = True) -> Trials:
+def make_trials(recordings: int = 9, count: int = 50, labeled: bool = True) -> Trials:
     generator = np.random.default_rng(0)
-    enrol, test = generator.integers(0, recordings, (2, count)).astype(np.int32)
-    is_target = np.arange(count) % 3 == 0 if labelled else None
-    return Trials([f"r{n}" for n in range(recordings)], enrol, test, is_target)
+    enroll, test = generator.integers(0, recordings, (2, count)).astype(np.int32)
+    is_target = np.arange(count) % 3 == 0 if labeled else None
+    return Trials([f"r{n}" for n in range(recordings)], enroll, test, is_target)
 
 
 @pytest.mark.parametrize("similarity", [CosineSimilarity(), GeneralizedInnerProduct(0.3, True)])
@@ -30,7 +30,7 @@ def test_scores_are_those_of_a_loop_whatever_the_block(similarity: Similarity, b
     table = torch.from_numpy(embeddings)
     expected = [
         float(similarity(table[i][None], table[j][None]).detach())
-        for i, j in zip(trials.enrol, trials.test, strict=True)
+        for i, j in zip(trials.enroll, trials.test, strict=True)
     ]
     actual = score_trials(trials, embeddings, similarity, block)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
@@ -43,7 +43,7 @@ def test_similarities_are_called_by_name() -> None:
 
 
 def test_a_list_without_labels_is_counted_not_judged() -> None:
-    trials = make_trials(labelled=False)
+    trials = make_trials(labeled=False)
     assert trial_metrics(trials, np.zeros(len(trials), dtype=np.float32)) == {"trials": 50}
 
 

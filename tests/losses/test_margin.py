@@ -89,7 +89,7 @@ def test_arcface_equals_its_formula(margin):
     )
 
 
-def test_subcentres_are_the_nearest_of_their_class():
+def test_subcenters_are_the_nearest_of_their_class():
     loss = make(ArcFaceLoss, margin=0.2, logit_scale=7.0, vectors_per_class=3)
     assert len(loss.class_vectors) == 3 * CLASSES
 
@@ -244,11 +244,11 @@ def train_toy(loss, steps=60, length=1.0):
     """Scores of test pairs of the same and of other classes, after training a linear encoder."""
     torch.manual_seed(0)
     classes, hidden, noise = 8, 16, 6
-    centres = torch.randn(classes, hidden)
+    centers = torch.randn(classes, hidden)
 
     def batch(n):
         labels = torch.arange(n) % classes
-        inputs = torch.cat([centres[labels], 2.0 * torch.randn(n, noise)], dim=1)
+        inputs = torch.cat([centers[labels], 2.0 * torch.randn(n, noise)], dim=1)
         return inputs + 0.1 * torch.randn_like(inputs), labels
 
     encoder = torch.nn.Linear(hidden + noise, DIM)

@@ -124,13 +124,13 @@ def test_pairs_are_all_but_own_ones():
 )
 def test_trains_a_toy_problem_to_separation(loss):
     torch.manual_seed(0)
-    centres, adapter = torch.randn(8, 16), MetricLearningLoss(loss)
+    centers, adapter = torch.randn(8, 16), MetricLearningLoss(loss)
     encoder = torch.nn.Linear(22, 6)
     parameters = list(encoder.parameters())
     labels = torch.arange(48) % 8
 
     def inputs():
-        clean = torch.cat([centres[labels], 2.0 * torch.randn(48, 6)], dim=1)
+        clean = torch.cat([centers[labels], 2.0 * torch.randn(48, 6)], dim=1)
         return clean + 0.1 * torch.randn_like(clean)
 
     for step in range(60):  # each number goes a small way downhill, a smaller one each time

@@ -1,4 +1,4 @@
-"""The loss against a double loop, its laws, and its behaviour at the limits."""
+"""The loss against a double loop, its laws, and its behavior at the limits."""
 
 import math
 
@@ -15,14 +15,14 @@ from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProdu
 def make_pairs(n=13, m=47, dim=6, speakers=5, length=1.0, dtype=torch.float64, seed=0):
     """Queries, labels, keys, key labels and own keys, with clusters of speakers."""
     generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(speakers, dim, generator=generator, dtype=dtype)
+    centers = torch.randn(speakers, dim, generator=generator, dtype=dtype)
     labels = torch.randint(speakers, (n,), generator=generator)
     key_labels = torch.randint(speakers, (m,), generator=generator)
     own_keys = torch.randperm(m, generator=generator)[:n]
     key_labels[own_keys] = labels
     noise = torch.randn(n + m, dim, generator=generator, dtype=dtype)
-    queries = (centres[labels] + noise[:n]) * length
-    keys = (centres[key_labels] + noise[n:]) * length
+    queries = (centers[labels] + noise[:n]) * length
+    keys = (centers[key_labels] + noise[n:]) * length
     return queries, labels, keys, key_labels, own_keys
 
 
@@ -72,7 +72,7 @@ def test_equals_the_double_loop(dtype, tolerance, reduction, length, learnable, 
     assert len(expected) == (
         4 if learnable else 3
     )  # loss; queries, bias and, if learnable, b_theta
-    for function in (loss, loss.plain):
+    for function in (loss, loss.reference):
         for actual, wanted in zip(
             value_and_gradients(loss, function, *data), expected, strict=True
         ):
@@ -92,7 +92,7 @@ def test_large_scores_stay_exact(length):
     """Hard and easy pairs far beyond where exp overflows or vanishes."""
     loss = SimPLELoss(positive_weight=0.5, sharpness=3.0, initial_bias=-10.0).double()
     data = make_pairs(n=20, m=300, length=length)
-    expected = value_and_gradients(loss, loss.plain, *data)
+    expected = value_and_gradients(loss, loss.reference, *data)
     for actual, wanted in zip(value_and_gradients(loss, loss, *data), expected, strict=True):
         torch.testing.assert_close(actual, wanted, rtol=1e-10, atol=1e-12)
 
@@ -107,7 +107,7 @@ def test_easy_keys_are_skipped_without_a_trace():
     logits[data[1][:, None] == data[3]] = -math.inf
     easy = (logits.amax(dim=0) < math.log(torch.finfo(torch.float64).eps) - 7.0).double().mean()
     assert easy > 0.5  # the case is what it is called
-    expected = value_and_gradients(loss, loss.plain, *data)
+    expected = value_and_gradients(loss, loss.reference, *data)
     for actual, wanted in zip(value_and_gradients(loss, loss, *data), expected, strict=True):
         torch.testing.assert_close(actual, wanted, rtol=1e-10, atol=1e-14)
 
@@ -156,7 +156,7 @@ def test_queue_as_long_as_the_batch_equals_the_plain_loss():
     own_keys = queue.enqueue(keys, labels)
     loss = SimPLELoss(positive_weight=0.2, initial_bias=-1.0).double()
     on_queue = loss(queries, labels, *queue.contents(), own_keys)
-    on_batch = loss.plain(queries, labels, keys, labels, torch.arange(12))
+    on_batch = loss.reference(queries, labels, keys, labels, torch.arange(12))
     torch.testing.assert_close(on_queue, on_batch, rtol=1e-12, atol=0)
 
 

@@ -5,19 +5,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simple_spk.models.embedding_head import EmbeddingOutput
+from simple_spk.models.embedding_head import EmbeddingHead
 
 
 def statistics(count: int = 6, scale: float = 1.0) -> Tensor:
     return scale * torch.randn(count, 10, generator=torch.Generator().manual_seed(3))
 
 
-def make(**options: object) -> EmbeddingOutput:
+def make(**options: object) -> EmbeddingHead:
     torch.manual_seed(0)
-    return EmbeddingOutput(10, 4, **options)  # type: ignore[arg-type]
+    return EmbeddingHead(10, 4, **options)  # type: ignore[arg-type]
 
 
-def polar(hold_steps: int = 0, minimum_length: float = 0.0) -> EmbeddingOutput:
+def polar(hold_steps: int = 0, minimum_length: float = 0.0) -> EmbeddingHead:
     """A polar output whose length head has learned something."""
     output = make(
         form="polar", initial_length=2.0, hold_steps=hold_steps, minimum_length=minimum_length
@@ -108,14 +108,14 @@ def test_the_gradient_reaches_the_length_head_only_when_it_is_free() -> None:
 
 
 @pytest.mark.parametrize("form", ["cartesian", "polar"])
-def test_centring_spreads_directions_from_the_first_step(form: str) -> None:
+def test_centering_spreads_directions_from_the_first_step(form: str) -> None:
     """Statistics that differ little give one direction without it, and many with it."""
     similar = 5.0 + 0.01 * statistics(32)
     cosines = {}
-    for centred in (False, True):
-        output = make(form=form, centred=centred, initial_length=2.0, hold_steps=1)
+    for centered in (False, True):
+        output = make(form=form, centered=centered, initial_length=2.0, hold_steps=1)
         directions = functional.normalize(output(similar).detach(), dim=-1)
-        cosines[centred] = float(directions.mean(dim=0).norm())
+        cosines[centered] = float(directions.mean(dim=0).norm())
     assert cosines[False] > 0.99
     assert cosines[True] < 0.3
 

@@ -51,7 +51,7 @@ def test_equals_kaldi(
     kind: str, window: Window, noisy_tone: Callable[..., NDArray[np.float32]]
 ) -> None:
     waveform = waveform_of(kind, noisy_tone)
-    fbank = Fbank(dither=0.0, mean_normalisation=False, window=window)
+    fbank = Fbank(dither=0.0, mean_normalization=False, window=window)
     features, lengths = fbank(waveform[None])
     assert lengths is None
     expected = reference(waveform.double(), window=window).float()
@@ -63,7 +63,7 @@ def test_a_pure_tone_is_as_exact_as_single_precision_allows(hertz: float) -> Non
     """Between its bands lies what rounding leaves, 26 orders (of e) below: no worse than Kaldi."""
     waveform = 0.5 * torch.sin(2 * torch.pi * hertz * torch.arange(SAMPLES) / 16000)
     exact = reference(waveform.double())
-    features, _ = Fbank(dither=0.0, mean_normalisation=False)(waveform[None])
+    features, _ = Fbank(dither=0.0, mean_normalization=False)(waveform[None])
     error, kaldi_error = ((f - exact).abs().max() for f in (features[0], reference(waveform)))
     assert error < 5 * kaldi_error + 1e-3
 
@@ -72,7 +72,7 @@ def test_a_pure_tone_is_as_exact_as_single_precision_allows(hertz: float) -> Non
 def test_equals_kaldi_at_other_sizes(sample_rate: int, num_mels: int) -> None:
     torch.manual_seed(0)
     waveform = 0.1 * torch.randn(SAMPLES)
-    fbank = Fbank(sample_rate, num_mels, dither=0.0, mean_normalisation=False)
+    fbank = Fbank(sample_rate, num_mels, dither=0.0, mean_normalization=False)
     features, _ = fbank(waveform[None])
     expected = reference(waveform.double(), sample_rate, num_mels).float()
     torch.testing.assert_close(features[0], expected, rtol=0.0, atol=1e-3)
@@ -86,11 +86,11 @@ def test_counts_frames_as_kaldi_does(samples: int) -> None:
     assert int(fbank.num_frames(torch.tensor(samples))) == frames
 
 
-@pytest.mark.parametrize("mean_normalisation", [False, True])
+@pytest.mark.parametrize("mean_normalization", [False, True])
 @pytest.mark.parametrize("offset", [0.0, 0.2])
-def test_padding_changes_nothing(mean_normalisation: bool, offset: float) -> None:
+def test_padding_changes_nothing(mean_normalization: bool, offset: float) -> None:
     torch.manual_seed(0)
-    fbank = Fbank(mean_normalisation=mean_normalisation).eval()
+    fbank = Fbank(mean_normalization=mean_normalization).eval()
     lengths = torch.tensor([8000, 4321, 400, 7999])
     batch = torch.zeros(4, 9000)
     for row, length in zip(batch, lengths, strict=True):
@@ -116,7 +116,7 @@ def test_the_mean_over_valid_frames_is_zero() -> None:
     torch.testing.assert_close(unpadded.mean(dim=1), torch.zeros(3, 80), rtol=0.0, atol=1e-4)
 
 
-def test_mean_normalisation_removes_loudness() -> None:
+def test_mean_normalization_removes_loudness() -> None:
     """A factor on the waveform adds a constant to its log energies."""
     torch.manual_seed(0)
     fbank, waveform = Fbank(dither=0.0), 0.01 * torch.randn(1, 8000)
@@ -140,7 +140,7 @@ def test_dither_is_chance_in_training_only() -> None:
 @pytest.mark.parametrize("kind", ["silence", "faint noise"])
 def test_evaluation_has_the_expected_energy_of_training(kind: str, dither: float) -> None:
     torch.manual_seed(0)
-    fbank = Fbank(dither=dither, mean_normalisation=False)
+    fbank = Fbank(dither=dither, mean_normalization=False)
     waveform = torch.zeros(1, 480) if kind == "silence" else 1e-4 * torch.randn(1, 480)
     draws = fbank(waveform.expand(4000, -1))[0].exp().mean(dim=0)
     expected = fbank.eval()(waveform)[0][0].exp()
@@ -160,7 +160,7 @@ def test_digital_silence_is_finite(dither: float) -> None:
 def test_digital_silence_looks_alike_in_training_and_evaluation() -> None:
     """The logarithm of a random energy lies below that of its mean, by at most Euler's 0.577."""
     torch.manual_seed(0)
-    fbank = Fbank(mean_normalisation=False)
+    fbank = Fbank(mean_normalization=False)
     training = fbank(torch.zeros(40, 8000))[0].mean(dim=(0, 1))
     evaluation = fbank.eval()(torch.zeros(1, 8000))[0].mean(dim=(0, 1))
     below = evaluation - training

@@ -12,11 +12,11 @@ class Encoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.normalisation = nn.BatchNorm1d(3)
+        self.normalization = nn.BatchNorm1d(3)
         self.linear = nn.Linear(3, 2)
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self.linear(self.normalisation(features))
+        return self.linear(self.normalization(features))
 
 
 def make_encoder(seed: int = 0) -> Encoder:

@@ -10,7 +10,7 @@ from simple_spk.models.resnet import ResNet, statistics_pooling
 
 Stir = Callable[[nn.Module], nn.Module]
 
-POLAR = {"form": "polar", "centred": True, "initial_length": 2.0, "minimum_length": 0.5}
+POLAR = {"form": "polar", "centered": True, "initial_length": 2.0, "minimum_length": 0.5}
 SHAPES = {
     "full depth": {"num_mels": 24, "width": 4, "embedding_dim": 6},
     "strided stem": {"num_mels": 24, "width": 4, "stem_stride": 2, "embedding_dim": 6},

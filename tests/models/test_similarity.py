@@ -58,8 +58,8 @@ def test_symmetric(similarity: Similarity) -> None:
 
 @every_similarity
 def test_pairs_are_the_diagonal(similarity: Similarity) -> None:
-    enrol, test = embeddings(6).float(), embeddings(6, seed=1).float()
-    torch.testing.assert_close(similarity.pairs(enrol, test), similarity(enrol, test).diagonal())
+    enroll, test = embeddings(6).float(), embeddings(6, seed=1).float()
+    torch.testing.assert_close(similarity.pairs(enroll, test), similarity(enroll, test).diagonal())
 
 
 @every_similarity

@@ -20,8 +20,8 @@ sys.path.insert(0, str(ROOT))
 from hyperpyyaml import load_hyperpyyaml  # noqa: E402
 
 from recipes.CUB200 import cross_validate  # noqa: E402
+from recipes.CUB200.gallery import main as gallery  # noqa: E402
 from recipes.CUB200.prepare import prepare_cub  # noqa: E402
-from simple_spk.cli.main import main as simple_spk  # noqa: E402
 from simple_spk.models.similarity import CosineSimilarity  # noqa: E402
 from simple_spk.vision.image_table import read_image_table  # noqa: E402
 from simple_spk.vision.rankings import read_rankings  # noqa: E402
@@ -200,10 +200,10 @@ def test_the_experiment_runs_stops_early_and_keeps_the_best_epoch(
 
 
 def check_gallery(run: Path, table: Path) -> None:
-    """A page of its own: thumbnails inside, right and wrong told by more than colour."""
+    """A page of its own: thumbnails inside, right and wrong told by more than color."""
     page = run / "gallery.html"
-    arguments = ["gallery", str(run / "scores_test.txt"), str(table), "-o", str(page)]
-    assert simple_spk([*arguments, "--queries=5", "--neighbours=4", "--title=<b>"]) == 0
+    arguments = [str(run / "scores_test.txt"), str(table), "-o", str(page)]
+    assert gallery([*arguments, "--queries=5", "--neighbors=4", "--title=<b>"]) == 0
     text = page.read_text()
     assert text.count("data:image/jpeg;base64,") == 5 * 5 and "<h1>&lt;b&gt;</h1>" in text
     assert text.count('<figure class="right">') + text.count('<figure class="wrong">') == 20
@@ -212,7 +212,7 @@ def check_gallery(run: Path, table: Path) -> None:
     assert 'name="viewport"' in text
     other = run / "other.csv"
     other.write_text("ID,image,class\na,a.png,x\n")
-    assert simple_spk(["gallery", arguments[1], str(other), "-o", str(page)]) == 1
+    assert gallery([arguments[0], str(other), "-o", str(page)]) == 1
 
 
 def test_a_killed_run_ends_as_an_unbroken_one(data: Path, tmp_path: Path) -> None:

@@ -76,20 +76,20 @@ def published_names(depth):
     """The state dict of InsightFace's arcface_torch networks, written down name by name."""
     batch_norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
-    def normalised(name):
+    def normalized(name):
         return {f"{name}.{part}" for part in batch_norm}
 
     names = {"conv1.weight", "prelu.weight", "fc.weight", "fc.bias"}
-    names |= normalised("bn1") | normalised("bn2") | normalised("features")
+    names |= normalized("bn1") | normalized("bn2") | normalized("features")
     blocks = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 14, 3), 100: (3, 13, 30, 3)}[depth]
     for stage, count in enumerate(blocks, start=1):
         for number in range(count):
             block = f"layer{stage}.{number}"
             names |= {f"{block}.{part}.weight" for part in ("conv1", "conv2", "prelu")}
-            names |= normalised(f"{block}.bn1") | normalised(f"{block}.bn2")
-            names |= normalised(f"{block}.bn3")
+            names |= normalized(f"{block}.bn1") | normalized(f"{block}.bn2")
+            names |= normalized(f"{block}.bn3")
             if number == 0:
-                names |= {f"{block}.downsample.0.weight"} | normalised(f"{block}.downsample.1")
+                names |= {f"{block}.downsample.0.weight"} | normalized(f"{block}.downsample.1")
     return names
 
 

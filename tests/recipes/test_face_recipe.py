@@ -76,12 +76,12 @@ def test_a_bin_file_becomes_images_and_pairs(tmp_path):
         assert write_bin_set(tmp_path / "lfw.bin", tmp_path / "data", progress=False) == 24
     found = read_face_set(tmp_path / "data", "lfw")
     pairs = found.pairs
-    assert sorted(zip(pairs.trials.enrol, pairs.trials.test, strict=True))
+    assert sorted(zip(pairs.trials.enroll, pairs.trials.test, strict=True))
     assert pairs.is_target.sum() == 12 and set(pairs.folds.tolist()) == set(range(1, 11))
-    for enrol, test, same in zip(
-        pairs.trials.enrol, pairs.trials.test, pairs.is_target, strict=True
+    for enroll, test, same in zip(
+        pairs.trials.enroll, pairs.trials.test, pairs.is_target, strict=True
     ):
-        one, other = int(pairs.trials.ids[enrol]), int(pairs.trials.ids[test])
+        one, other = int(pairs.trials.ids[enroll]), int(pairs.trials.ids[test])
         assert other == one + 1 and is_same[one // 2] == same
     rows = {found.images.ids[row]: row for row in range(48)}
     assert found.images.image(rows["000007"]).read_bytes() == images[7]
@@ -108,9 +108,9 @@ def test_lists_of_all_styles_say_the_same(tmp_path):
     two_lines = read_pair_list(path)
     assert two_lines.folds.tolist() == 2 * [n // 2 + 1 for n in range(20)]
     path.write_text("".join(f"{int(k > 0)} {a} {b}\n" for a, b, k in same + other))
-    labelled = read_pair_list(path)
+    labeled = read_pair_list(path)
     path.write_text("".join(f"{a} {b} {int(k > 0)}\n" for a, b, k in same + other))
-    for again in (labelled, read_pair_list(path)):
+    for again in (labeled, read_pair_list(path)):
         assert (again.first, again.second) == (two_lines.first, two_lines.second)
         assert np.array_equal(again.is_same, two_lines.is_same)
         assert np.array_equal(again.folds, two_lines.folds)

@@ -17,9 +17,9 @@ from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import read_scores
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 from simple_spk.vision.image_table import write_image_table
-from simple_spk.vision.transforms import ImageTransform, Normalise
+from simple_spk.vision.transforms import ImageTransform, Normalize
 
-TRANSFORM = ImageTransform([Normalise(mean=[0.5] * 3, deviation=[0.5] * 3)])
+TRANSFORM = ImageTransform([Normalize(mean=[0.5] * 3, deviation=[0.5] * 3)])
 WEIGHTS = torch.randn(3 * 6 * 5, 8, generator=torch.Generator().manual_seed(0))
 
 

@@ -97,7 +97,7 @@ def test_what_tells_nothing_apart_is_right_half_of_the_time() -> None:
     assert fold_accuracies(labels * 1.0, labels, folds).accuracies.tolist() == [1.0] * 10
 
 
-def test_between_neighbouring_floats_the_upper_one_is_the_threshold() -> None:
+def test_between_neighboring_floats_the_upper_one_is_the_threshold() -> None:
     low = 1.0
     high = math.nextafter(low, 2.0)
     assert most_accurate_threshold([low, high], [False, True]) == high
@@ -126,7 +126,7 @@ def test_pairs_are_read_and_may_stand_there_twice(tmp_path: Path) -> None:
     path.write_text("1 a/1 a/2 1\n0 a/1 b/1 2\n1 a/1 a/2 10\n")
     pairs = read_face_pairs(path)
     assert pairs.trials.ids == ["a/1", "a/2", "b/1"]
-    assert pairs.trials.enrol.tolist() == [0, 0, 0]
+    assert pairs.trials.enroll.tolist() == [0, 0, 0]
     assert pairs.trials.test.tolist() == [1, 2, 1]
     assert pairs.trials.is_target is not None
     assert pairs.trials.is_target.tolist() == [True, False, True]

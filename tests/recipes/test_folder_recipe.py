@@ -93,7 +93,7 @@ def test_trial_lists_are_read_by_the_evaluation_and_their_labels_are_true(origin
         speaker = {row["ID"]: row["spk_id"] for row in rows_of(manifest)}
         trials = evaluation.trials
         owner = np.array([speaker[name] for name in trials.ids])
-        assert (trials.is_target == (owner[trials.enrol] == owner[trials.test])).all()
+        assert (trials.is_target == (owner[trials.enroll] == owner[trials.test])).all()
         assert 2 * trials.is_target.sum() == len(trials) > 0
 
 
@@ -226,7 +226,7 @@ def test_with_genders_only_like_is_compared_with_like(original, tmp_path):
     speaker = {row["ID"]: row["spk_id"] for row in rows_of(data / "test.csv")}
     met = defaultdict(set)
     trials = read_trials(data / "test_trials.txt")
-    for left, right in zip(trials.enrol, trials.test, strict=True):
+    for left, right in zip(trials.enroll, trials.test, strict=True):
         sides = [gender_of_id[speaker[trials.ids[side]]] for side in (left, right)]
         met[sides[0]].add(sides[1])
     assert met == {"f": {"f"}, "m": {"m"}}

@@ -77,9 +77,9 @@ def made_protocol(folder: Path, seed: int, subjects: int = 12, is_whole: bool = 
     if is_whole:
         matrix = random.integers(-1, 2, (len(names), 2)).astype(np.float32)
     else:
-        centre = {s: random.normal(size=6) for s in people.values()}
+        center = {s: random.normal(size=6) for s in people.values()}
         owner = {name: subject_of[t] for name, t, _ in rows}
-        matrix = np.array([centre[owner[n]] + random.normal(size=6) for n in names], np.float32)
+        matrix = np.array([center[owner[n]] + random.normal(size=6) for n in names], np.float32)
     order = random.permutation(len(names))
     embeddings = Embeddings([names[i] for i in order], matrix[order], Path("e.npz"))
     told = {
@@ -300,8 +300,8 @@ def test_lengths_of_embeddings_are_kept_in_templates() -> None:
 def test_a_learnable_similarity_can_score(tmp_path: Path) -> None:
     folder, embeddings, _ = made_protocol(tmp_path / "p", 0)
     protocol = read_ijb_protocol(folder)
-    learnt = evaluate_ijb(protocol, embeddings, GeneralizedInnerProduct(0.3, learnable=True))
-    assert learnt == evaluate_ijb(protocol, embeddings, GeneralizedInnerProduct(0.3))
+    learned = evaluate_ijb(protocol, embeddings, GeneralizedInnerProduct(0.3, learnable=True))
+    assert learned == evaluate_ijb(protocol, embeddings, GeneralizedInnerProduct(0.3))
     assert torch.is_grad_enabled()
 
 

@@ -120,7 +120,7 @@ def test_speakers_are_compared_within_their_corpus(data):
         for manifest in ("test.csv", "test_2s.csv"):
             trials = VerificationEvaluation(data / name, manifest=data / manifest).trials
             corpus = np.array([identifier.split("/")[0] for identifier in trials.ids])
-            assert (corpus[trials.enrol] == corpus[trials.test]).all()
+            assert (corpus[trials.enroll] == corpus[trials.test]).all()
             assert set(corpus) == corpora
             assert 0 < trials.is_target.sum() < len(trials)
 

@@ -31,13 +31,13 @@ def listed(seed: int, count: int = 6000) -> tuple[ScoredTrials, np.ndarray]:
     generator = np.random.default_rng(seed)
     ids = [f"s{speaker}/{take}.wav" for speaker in range(SPEAKERS) for take in range(TAKES)]
     speakers = np.repeat(np.arange(SPEAKERS), TAKES)
-    enrol = generator.integers(len(ids), size=count).astype(np.int32)
+    enroll = generator.integers(len(ids), size=count).astype(np.int32)
     test = generator.integers(len(ids), size=count).astype(np.int32)
     again = np.arange(count) % 2 == 0  # half of them targets
-    test[again] = (enrol[again] // TAKES) * TAKES + test[again] % TAKES
-    is_target = speakers[enrol] == speakers[test]
+    test[again] = (enroll[again] // TAKES) * TAKES + test[again] % TAKES
+    is_target = speakers[enroll] == speakers[test]
     scores = np.round(generator.normal(2.0 * is_target), 2).astype(np.float32)
-    return ScoredTrials(Trials(ids, enrol, test, is_target), scores, "made up"), speakers
+    return ScoredTrials(Trials(ids, enroll, test, is_target), scores, "made up"), speakers
 
 
 def table(**columns: list[str]) -> Metadata:
@@ -71,8 +71,8 @@ def test_words_as_by_one_trial_at_a_time(seed):
     found = breakdown(scored, table(gender=WORDS), speakers, priors=(0.05,))
     trials = scored.trials
     groups = defaultdict(list)
-    for index, (enrol, test) in enumerate(zip(trials.enrol, trials.test, strict=True)):
-        groups[slow_label(WORDS[enrol // TAKES], WORDS[test // TAKES])].append(index)
+    for index, (enroll, test) in enumerate(zip(trials.enroll, trials.test, strict=True)):
+        groups[slow_label(WORDS[enroll // TAKES], WORDS[test // TAKES])].append(index)
     measured = conditions(found)
     assert set(measured) == set(groups)
     threshold = equal_error_rate(error_rates(scored.scores, trials.is_target)).threshold
@@ -80,7 +80,7 @@ def test_words_as_by_one_trial_at_a_time(seed):
     for label, members in groups.items():
         one = measured[label]
         scores, is_target = scored.scores[members], trials.is_target[members]
-        both = {*speakers[trials.enrol[members]], *speakers[trials.test[members]]}
+        both = {*speakers[trials.enroll[members]], *speakers[trials.test[members]]}
         assert (one.trials, one.targets) == (len(members), is_target.sum())
         assert one.speakers == len(both)
         if label == "cross":
@@ -114,7 +114,7 @@ def test_numbers_fall_into_quarters_by_the_smaller_side():
     metadata = by_recording(duration=[f"{value}" for value in seconds])
     found = breakdown(scored, metadata, speakers)
     trials = scored.trials
-    smaller = np.minimum(seconds[trials.enrol], seconds[trials.test])
+    smaller = np.minimum(seconds[trials.enroll], seconds[trials.test])
     measured = found.columns[0].conditions
     assert len(measured) == QUANTILES
     assert sum(one.trials for one in measured) == len(trials)
@@ -166,7 +166,7 @@ def test_recordings_without_metadata_are_counted_and_unknown():
     found = breakdown(scored, half, speakers)
     assert found.recordings_without_metadata == 12 * TAKES
     trials = scored.trials
-    outside = (speakers[trials.enrol] >= 12) | (speakers[trials.test] >= 12)
+    outside = (speakers[trials.enroll] >= 12) | (speakers[trials.test] >= 12)
     assert conditions(found)["unknown"].trials == outside.sum()
 
 
@@ -175,7 +175,7 @@ def test_intervals_are_those_of_the_trials_of_each_measured_condition():
     drawn = {"replicates": 50, "seed": 3}
     found = conditions(breakdown(scored, table(gender=WORDS), speakers, **drawn))
     trials = scored.trials
-    left, right = speakers[trials.enrol], speakers[trials.test]
+    left, right = speakers[trials.enroll], speakers[trials.test]
     words = np.array(WORDS)
     both_m = (words[left] == "m") & (words[right] == "m")
     columns = (scored.scores, trials.is_target, left, right)
@@ -202,6 +202,6 @@ def test_unknown_columns_and_missing_labels_are_named():
     with pytest.raises(ValueError, match="no column 'age'; it has gender"):
         breakdown(scored, table(gender=WORDS), speakers, columns=["age"])
     trials = scored.trials
-    unlabelled = ScoredTrials(Trials(trials.ids, trials.enrol, trials.test), scored.scores, "bare")
+    unlabeled = ScoredTrials(Trials(trials.ids, trials.enroll, trials.test), scored.scores, "bare")
     with pytest.raises(ValueError, match="bare has no labels"):
-        breakdown(unlabelled, table(gender=WORDS), speakers)
+        breakdown(unlabeled, table(gender=WORDS), speakers)

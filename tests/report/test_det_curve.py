@@ -80,11 +80,11 @@ def test_operating_points_are_what_their_thresholds_give(rows, own):
     assert len(operating_points(rates, (0.01,))) == 2
 
 
-def scored(seed: int = 0, labelled: bool = True) -> ScoredTrials:
+def scored(seed: int = 0, labeled: bool = True) -> ScoredTrials:
     generator = np.random.default_rng(seed)
     is_target = np.arange(2000) % 3 == 0
     index = np.arange(2000, dtype=np.int32)
-    trials = Trials([f"r{i}" for i in index], index, index[::-1], is_target if labelled else None)
+    trials = Trials([f"r{i}" for i in index], index, index[::-1], is_target if labeled else None)
     return ScoredTrials(trials, generator.normal(2.0 * is_target), f"list {seed}", threshold=1.0)
 
 
@@ -121,7 +121,7 @@ def test_the_drawing_is_a_file_that_explains_itself(tmp_path):
 
 def test_lists_without_labels_are_refused(tmp_path):
     with pytest.raises(ValueError, match="list 1 has no labels"):
-        write_det_plot(tmp_path / "x.png", [scored(0), scored(1, labelled=False)])
+        write_det_plot(tmp_path / "x.png", [scored(0), scored(1, labeled=False)])
     with pytest.raises(ValueError, match="no lists"):
         write_det_plot(tmp_path / "x.png", [])
     assert not list(tmp_path.iterdir())

@@ -64,9 +64,9 @@ def scored(
     ids = [f"{prefix}s{i}/0.wav" for i in range(count)] + [
         f"{prefix}s{i}/1.wav" for i in range(count)
     ]
-    enrol = np.arange(count, dtype=np.int32)
-    test = np.where(labels, enrol + count, (enrol + 1) % count).astype(np.int32)
-    trials = Trials(ids, enrol, test, labels, Path(f"{name}.txt"), "0f" * 32)
+    enroll = np.arange(count, dtype=np.int32)
+    test = np.where(labels, enroll + count, (enroll + 1) % count).astype(np.int32)
+    trials = Trials(ids, enroll, test, labels, Path(f"{name}.txt"), "0f" * 32)
     return ScoredTrials(trials, np.array(scores), name, "a model", "cosine", 0.25)
 
 
@@ -208,7 +208,7 @@ def test_the_worst_trials_as_by_sorting_all(tmp_path):
         highs = sorted(np.flatnonzero(~labels), key=lambda i: (-each.scores[i], i))
         expected = []
         for index in [*lows[:WORST_TRIALS], *highs[:WORST_TRIALS]]:
-            sides = each.trials.enrol[index], each.trials.test[index]
+            sides = each.trials.enroll[index], each.trials.test[index]
             expected += [f"{each.scores[index]:.4f}", *(each.trials.ids[side] for side in sides)]
         assert names[-len(expected) :] == expected
 
@@ -248,7 +248,7 @@ def test_many_trials_and_lists_stay_a_small_file(tmp_path):
 def test_lists_without_labels_are_refused(tmp_path):
     one = random_scored()
     bare = ScoredTrials(
-        Trials(one.trials.ids, one.trials.enrol, one.trials.test), one.scores, "bare"
+        Trials(one.trials.ids, one.trials.enroll, one.trials.test), one.scores, "bare"
     )
     with pytest.raises(ValueError, match="bare has no labels"):
         write_report(tmp_path / "r.html", [ReportedList(bare, {})])

@@ -53,8 +53,8 @@ def test_baselines_differ_from_simple_in_the_loss_alone(name, tmp_path):
 @pytest.mark.parametrize("base", BASES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda path: path.stem)
 def test_every_loss_fits_every_recipe(base, block):
-    if "embedding_output" in keys_of(block.read_text()) - keys_of(base.read_text()):
-        with pytest.raises(ValueError, match="embedding_output would be without effect"):
+    if "embedding_head" in keys_of(block.read_text()) - keys_of(base.read_text()):
+        with pytest.raises(ValueError, match="embedding_head would be without effect"):
             exchange_loss(base.read_text(), block.read_text())
         return
     text = exchange_loss(base.read_text(), block.read_text())
@@ -162,11 +162,11 @@ def test_only_what_belongs_to_the_loss_changes():
 
 
 def test_parameter_groups_of_an_exchanged_output_go_with_it():
-    base = "embedding_output: 1\nencoder: !ref <embedding_output>\nloss: 2\nparameter_groups:\n"
+    base = "embedding_head: 1\nencoder: !ref <embedding_head>\nloss: 2\nparameter_groups:\n"
     groups = "    loss.bias: {lr: 1}\n    encoder.output.length: {lr: 2}\n    encoder: {lr: 3}\n"
-    kept = exchange_loss(base + groups, "embedding_output: 5\n")
+    kept = exchange_loss(base + groups, "embedding_head: 5\n")
     assert kept.endswith("parameter_groups:\n    loss.bias: {lr: 1}\n    encoder: {lr: 3}\n")
-    block = "embedding_output: 5\nparameter_groups:\n    encoder.output.length: {lr: 9}\n"
+    block = "embedding_head: 5\nparameter_groups:\n    encoder.output.length: {lr: 9}\n"
     assert exchange_loss(base + groups, block).endswith("    encoder.output.length: {lr: 9}\n")
 
 
@@ -191,7 +191,7 @@ def test_names_of_other_files_stay(tmp_path):
 def test_classes_are_counted_in_the_table_that_trains() -> None:
     count = "!apply:simple_spk.data.manifest.count_speakers [!ref <data_folder>/train.csv]"
     block = f"classes: {count}\nloss: !ref <classes>\n"
-    base = "data_folder: a\ntrain_table: b\nloss: !new:simple_spk.images.c.D\n"
+    base = "data_folder: a\ntrain_table: b\nloss: !new:simple_spk.vision.c.D\n"
     assert "image_table.count_classes [!ref <train_table>]" in exchange_loss(base, block)
     without = base.replace("train_table", "other")
     assert "count_classes [!ref <data_folder>/train.csv]" in exchange_loss(without, block)

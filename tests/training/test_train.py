@@ -290,7 +290,7 @@ def test_two_processes_train_and_keep_one_queue(corpus, tmp_path):
 
 
 def test_a_collapsing_run_warns(corpus, tmp_path):
-    plain = "--embedding_output={form: cartesian, centred: False, initial_length: null, "
+    plain = "--embedding_head={form: cartesian, centered: False, initial_length: null, "
     plain += "hold_steps: 0, minimum_length: 0.0}"
     options = plain, "--parameter_groups=null", "--learning_rate=0.0", "--collapse_check_steps=0"
     finished = run(command(corpus, tmp_path / "collapse", *options))
@@ -334,7 +334,7 @@ def test_missing_yaml_and_missing_key_are_explained(corpus, tmp_path):
     assert finished.returncode != 0 and "none.yaml" in finished.stderr
     text = (ROOT / "hparams/mini.yaml").read_text()
     lacking = tmp_path / "lacking.yaml"
-    lacking.write_text(text.replace("\nschedule: ", "\nschedule_misspelt: "))
+    lacking.write_text(text.replace("\nschedule: ", "\nschedule_misspelled: "))
     finished = run(command(corpus, tmp_path / "y", yaml=lacking))
     assert finished.returncode != 0 and "schedule" in finished.stderr
     assert "Traceback" not in finished.stderr

@@ -78,14 +78,14 @@ def test_bn_inception_loads_files_new_and_old(
 
 def test_frozen_batchnorm_keeps_its_statistics_and_learns_its_scales() -> None:
     torch.manual_seed(0)
-    output = {"form": "polar", "centred": True, "initial_length": 2.0}
+    output = {"form": "polar", "centered": True, "initial_length": 2.0}
     for frozen in (True, False):
         encoder = ImageEncoder(SmallTrunk((4, 8)), 6, output, freeze_batchnorm=frozen).train()
         before = {name: tensor.clone() for name, tensor in encoder.named_buffers()}
         encoder(torch.randn(8, 3, 16, 16)).sum().backward()
         moved = {n for n, t in encoder.named_buffers() if not torch.equal(t, before[n])}
         assert ("trunk" in " ".join(moved)) != frozen
-        assert any(name.startswith("output.centring") for name in moved)  # this one is ours
+        assert any(name.startswith("output.centering") for name in moved)  # this one is ours
         assert all(p.grad is not None for p in encoder.trunk.parameters())
         assert not encoder.eval().training and not any(m.training for m in encoder.modules())
 

@@ -16,10 +16,10 @@ from simple_spk.vision.embedding import embed_images
 from simple_spk.vision.image_files import read_image
 from simple_spk.vision.image_table import count_classes, read_image_table, write_image_table
 from simple_spk.vision.transforms import (
-    CentreCrop,
+    CenterCrop,
     ImageTransform,
-    Normalise,
-    RandomColour,
+    Normalize,
+    RandomColor,
     RandomFlip,
     RandomResizedCrop,
     Resize,
@@ -28,7 +28,7 @@ from simple_spk.vision.transforms import (
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A table of 4 classes with 2, 3, 4 and 5 images of their own colour and size."""
+    """A table of 4 classes with 2, 3, 4 and 5 images of their own color and size."""
     random = np.random.default_rng(0)
     ids, files, classes = [], [], []
     for number in range(4):
@@ -45,14 +45,14 @@ def table(tmp_path: Path) -> Path:
 
 
 def transform(*steps) -> ImageTransform:
-    return ImageTransform([*steps, Normalise()])
+    return ImageTransform([*steps, Normalize()])
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1"])
 def test_all_usual_kinds_of_images_become_rgb(tmp_path: Path, mode: str) -> None:
-    grey = np.full((5, 7, 3), 255, dtype=np.uint8)
+    gray = np.full((5, 7, 3), 255, dtype=np.uint8)
     suffix = "tif" if mode == "CMYK" else "png"
-    Image.fromarray(grey).convert(mode).save(tmp_path / f"a.{suffix}")
+    Image.fromarray(gray).convert(mode).save(tmp_path / f"a.{suffix}")
     image = read_image(tmp_path / f"a.{suffix}")
     assert image.dtype == torch.uint8 and image.shape == (3, 5, 7)
     assert (image == 255).all()
@@ -110,7 +110,7 @@ def test_mistakes_in_a_table_name_the_line(tmp_path: Path) -> None:
 
 def test_batches_are_classes_by_images_and_can_be_made_again(table: Path) -> None:
     options = {"classes_per_batch": 3, "images_per_class": 2, "batches_per_epoch": 5}
-    steps = transform(RandomResizedCrop(16), RandomFlip(), RandomColour(0.2, 0.2, 0.2))
+    steps = transform(RandomResizedCrop(16), RandomFlip(), RandomColor(0.2, 0.2, 0.2))
     loaders = [
         class_image_loader(table, steps, **options, seed=4, workers=workers) for workers in (0, 2)
     ]
@@ -147,25 +147,25 @@ def test_random_crops_lie_within_their_limits() -> None:
     assert crop.part(1, 100, random)[2:] == (1, 1)  # nothing fits: the middle square
 
 
-def test_flips_and_normalisation() -> None:
+def test_flips_and_normalization() -> None:
     image = torch.arange(3 * 2 * 4, dtype=torch.uint8).reshape(3, 2, 4)
     flips = [RandomFlip(0.25)(image, np.random.default_rng(s)) for s in range(2000)]
     mirrored = sum(torch.equal(flip, image.flip(-1)) for flip in flips)
     assert abs(mirrored - 500) < 80 and all(
         torch.equal(f, image) or torch.equal(f, image.flip(-1)) for f in flips
     )
-    caffe = Normalise((128.0, 117.0, 104.0), (1.0, 1.0, 1.0), largest=255.0, blue_first=True)
+    caffe = Normalize((128.0, 117.0, 104.0), (1.0, 1.0, 1.0), largest=255.0, blue_first=True)
     values = caffe(image, np.random.default_rng(0))
     assert torch.equal(values[0], image[2].float() - 104.0)
     assert torch.equal(values[2], image[0].float() - 128.0)
-    plain = Normalise()(image, np.random.default_rng(0))
+    plain = Normalize()(image, np.random.default_rng(0))
     torch.testing.assert_close(plain[1], (image[1] / 255.0 - 0.456) / 0.224)
 
 
-def test_the_test_transform_is_resize_and_centre() -> None:
+def test_the_test_transform_is_resize_and_center() -> None:
     image = torch.zeros(3, 40, 80, dtype=torch.uint8)
     image[:, :, 36:44] = 255
-    result = transform(Resize(20), CentreCrop(16))(image)
+    result = transform(Resize(20), CenterCrop(16))(image)
     assert result.shape == (3, 16, 16)
     assert result[0, :, 7:9].min() > 2.0 and result[0, :, :4].max() < -2.0
 

@@ -14,8 +14,8 @@ from simple_spk.vision import retrieval_metrics as under_test
 from simple_spk.vision.retrieval_metrics import (
     clustering_nmi,
     k_means,
-    neighbours,
-    normalised_mutual_information,
+    neighbors,
+    normalized_mutual_information,
     retrieval_metrics,
 )
 
@@ -62,8 +62,8 @@ def test_equal_to_pytorch_metric_learning(similarity: Similarity, seed: int, mon
     sizes = [1, 2, 3, 40, 1, 7, 90, 12, 1, 25]
     labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     labels = labels[torch.randperm(len(labels), generator=generator)]
-    centres = torch.randn(len(sizes), 8, generator=generator)
-    embeddings = centres[labels] + torch.randn(len(labels), 8, generator=generator)
+    centers = torch.randn(len(sizes), 8, generator=generator)
+    embeddings = centers[labels] + torch.randn(len(labels), 8, generator=generator)
     ours = figures(embeddings, labels, similarity)
     assert ours["queries"] == len(labels) - 3
     for name, value in theirs(embeddings, labels, similarity).items():
@@ -147,14 +147,14 @@ def test_the_order_of_rows_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 3, 50, 999])
-def test_neighbours_are_the_largest_scores(k: int, monkeypatch) -> None:
+def test_neighbors_are_the_largest_scores(k: int, monkeypatch) -> None:
     monkeypatch.setattr(under_test, "BLOCK_NUMBERS", 300_000)
     points = torch.randn(1000, 5, generator=torch.Generator().manual_seed(1))
     labels = torch.zeros(1000, dtype=torch.long)
     scores = points @ points.T
     scores.fill_diagonal_(-torch.inf)
     expected = scores.sort(dim=1, descending=True).values[:, :k]
-    found = list(neighbours(points, points, labels, k))
+    found = list(neighbors(points, points, labels, k))
     assert torch.cat([block.queries for block in found]).tolist() == list(range(1000))
     rows = torch.cat([block.rows for block in found])
     torch.testing.assert_close(scores.gather(1, rows), expected)
@@ -177,14 +177,14 @@ def test_mutual_information_is_that_of_scikit_learn(seed: int) -> None:
     random = np.random.default_rng(seed)
     one, other = random.integers(0, 2 + 3 * seed, 80), random.integers(0, 5, 80)
     expected = metrics.normalized_mutual_info_score(one, other)
-    assert normalised_mutual_information(one, other) == pytest.approx(expected, abs=1e-12)
+    assert normalized_mutual_information(one, other) == pytest.approx(expected, abs=1e-12)
 
 
 def test_clusters_of_separate_groups_are_found() -> None:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(400) % 8
-    centres = functional.normalize(torch.randn(8, 16, generator=generator))
-    points = centres[labels] + 0.05 * torch.randn(400, 16, generator=generator)
+    centers = functional.normalize(torch.randn(8, 16, generator=generator))
+    points = centers[labels] + 0.05 * torch.randn(400, 16, generator=generator)
     assert clustering_nmi(points, labels) > 85.0
     assert clustering_nmi(torch.randn(400, 16, generator=generator), labels) < 25.0
     assert len(k_means(torch.ones(10, 2), 3)) == 10  # fewer points than clusters want

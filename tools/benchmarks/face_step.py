@@ -42,7 +42,7 @@ def _step(results: Any, threads: int) -> None:
     """One step, and what it took, put into a queue of processes."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    output = {"form": "polar", "centred": True, "initial_length": 0.6931}
+    output = {"form": "polar", "centered": True, "initial_length": 0.6931}
     encoder = IResNet(depth=100, embedding_dim=EMBEDDING_DIM, output=output).train()
     average = MomentumEncoder(encoder).train()
     loss = SimPLELoss(sharpness=2.0, scale=500.0)

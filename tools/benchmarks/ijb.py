@@ -63,9 +63,9 @@ def made_protocol() -> IJBProtocol:
     )
     names = [str(number) for number in images.template_ids.tolist()]
     mated = random.choice(probes, GENUINE, replace=False)
-    enrol = np.append(subject[mated], random.integers(0, enrolled, PAIRS - GENUINE))
+    enroll = np.append(subject[mated], random.integers(0, enrolled, PAIRS - GENUINE))
     test = np.append(mated, random.choice(probes, PAIRS - GENUINE))
-    pairs = Trials(names, enrol.astype(np.int32), test, subject[enrol] == subject[test])
+    pairs = Trials(names, enroll.astype(np.int32), test, subject[enroll] == subject[test])
     return IJBProtocol("ijbc", images, pairs, identification)
 
 
@@ -75,13 +75,13 @@ def made_embeddings(protocol: IJBProtocol) -> Embeddings:
     assert protocol.identification is not None
     groups = [*protocol.identification.galleries.values(), protocol.identification.probes]
     subject = np.concatenate([group.subject for group in groups])
-    centres = random.standard_normal((sum(GALLERIES), DIM), dtype=np.float32)
+    centers = random.standard_normal((sum(GALLERIES), DIM), dtype=np.float32)
     matrix = random.standard_normal((IMAGES, DIM), dtype=np.float32)
     matrix *= 4.0
     images = protocol.images
     for start in range(0, IMAGES, PAIRS_AT_ONCE):
         some = slice(start, start + PAIRS_AT_ONCE)
-        matrix[images.image[some]] += centres[subject[images.template[some]]]
+        matrix[images.image[some]] += centers[subject[images.template[some]]]
     return Embeddings(images.names, matrix, Path("made-up"))
 
 
@@ -102,7 +102,7 @@ def ijb_candidates() -> dict[str, Callable[[], object]]:
         found = np.empty(PAIRS, dtype=np.float32)
         for start in range(0, PAIRS, PAIRS_AT_ONCE):
             some = slice(start, start + PAIRS_AT_ONCE)
-            found[some] = (templates[pairs.enrol[some]] * templates[pairs.test[some]]).sum(axis=1)
+            found[some] = (templates[pairs.enroll[some]] * templates[pairs.test[some]]).sum(axis=1)
         return found
 
     def one_pass() -> None:
@@ -185,7 +185,7 @@ def seconds_of_reading() -> tuple[float, float]:
         folder = Path(name)
         rows = np.stack([images.image + 1, images.template + 1, images.medium], axis=1)
         np.savetxt(folder / "ijbc_face_tid_mid.txt", rows, "%d.jpg %d %d")
-        sides = np.stack([pairs.enrol + 1, pairs.test + 1, pairs.is_target], axis=1)
+        sides = np.stack([pairs.enroll + 1, pairs.test + 1, pairs.is_target], axis=1)
         np.savetxt(folder / "ijbc_template_pair_label.txt", sides, "%d %d %d")
         tables = {f"gallery_{gallery}": one for gallery, one in identification.galleries.items()}
         for table, subjects in {**tables, "probe_mixed": identification.probes}.items():

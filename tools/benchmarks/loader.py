@@ -65,7 +65,7 @@ def loader_candidates(
     def ours() -> torch.Tensor:
         return torch.stack([dataset[crop].inputs for crop in batch])
 
-    def whole_file() -> torch.Tensor:
+    def atomic_write() -> torch.Tensor:
         crops = []
         for crop in batch:
             whole, _ = soundfile.read(manifest.wav(crop.row), dtype="float32")
@@ -89,8 +89,8 @@ def loader_candidates(
     def speechbrain() -> torch.Tensor:
         return PaddedBatch([dynamic[place] for place in range(len(batch))]).signal.data
 
-    assert torch.equal(ours(), whole_file()) and torch.equal(ours(), speechbrain())
-    return {"ours": ours, "whole file, then cut": whole_file, "SpeechBrain": speechbrain}
+    assert torch.equal(ours(), atomic_write()) and torch.equal(ours(), speechbrain())
+    return {"ours": ours, "whole file, then cut": atomic_write, "SpeechBrain": speechbrain}
 
 
 def _read_from_start(wav: str, start: int, samples: int) -> torch.Tensor:

@@ -20,11 +20,11 @@ def loss_candidates(batch: int, dim: int, queue_size: int, stage: str) -> dict[s
     generator = torch.Generator().manual_seed(0)
     positive_cosine, length, bias = {"start": (0.2, 2.0, -1.0), "trained": (0.7, 7.0, -10.0)}[stage]
     effective_dim = 100  # a trained embedding does not fill its space: deviation 0.1 of cosines
-    centres = torch.randn(5994, effective_dim, generator=generator)
+    centers = torch.randn(5994, effective_dim, generator=generator)
 
     def embeddings(labels: torch.Tensor) -> torch.Tensor:
         noise = torch.randn(len(labels), effective_dim, generator=generator)
-        mixed = positive_cosine**0.5 * centres[labels] + (1 - positive_cosine) ** 0.5 * noise
+        mixed = positive_cosine**0.5 * centers[labels] + (1 - positive_cosine) ** 0.5 * noise
         padded = functional.pad(
             functional.normalize(mixed, dim=1) * length, (0, dim - effective_dim)
         )
@@ -48,7 +48,7 @@ def loss_candidates(batch: int, dim: int, queue_size: int, stage: str) -> dict[s
 
     return {
         "ours": lambda: loss(*pairs).backward(),
-        "plain formula": lambda: loss.plain(*pairs).backward(),
+        "plain formula": lambda: loss.reference(*pairs).backward(),
         "two products": lambda: (bare @ keys.T) @ keys,
         "two products, tiled": tiled_products,
     }

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simple_spk.evaluation import error_rates as error_curve
+from simple_spk.evaluation import error_rates as error_rates
 from simple_spk.evaluation import metrics
 from tools.benchmarks.measure import Row, extra_memory, in_turns
 
@@ -18,12 +18,12 @@ def metrics_candidates(count: int, kind: str, target_share: float) -> dict[str, 
     scores += 3.29 * is_target
 
     def eer_and_min_dcf() -> tuple[float, float]:
-        trials = error_curve.rank(scores, is_target)
+        trials = error_rates.rank(scores, is_target)
         cost = metrics.minimum_detection_cost(metrics.around_minimum_cost(trials))
         return metrics.equal_error_rate(metrics.around_equal_rates(trials)).rate, cost.cost
 
     def whole_curve() -> tuple[float, float]:
-        rates = error_curve.error_rates(scores, is_target)
+        rates = error_rates.error_rates(scores, is_target)
         return metrics.equal_error_rate(rates).rate, metrics.minimum_detection_cost(rates).cost
 
     return {

@@ -13,11 +13,11 @@ COUNT, DIMENSIONS = 60_000, 128
 
 
 def retrieval_candidates(classes: int) -> dict[str, Callable]:
-    """Figures of made-up embeddings, so far from their classes' centres that many are not found."""
+    """Figures of made-up embeddings, so far from their classes' centers that many are not found."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(classes, (COUNT,), generator=generator)
-    centres = torch.randn(classes, DIMENSIONS, generator=generator)
-    embeddings = centres[labels] + 2.5 * torch.randn(COUNT, DIMENSIONS, generator=generator)
+    centers = torch.randn(classes, DIMENSIONS, generator=generator)
+    embeddings = centers[labels] + 2.5 * torch.randn(COUNT, DIMENSIONS, generator=generator)
     similarity = GeneralizedInnerProduct()
     queries, keys = similarity.lift_queries(embeddings), similarity.lift_keys(embeddings)
 

@@ -89,14 +89,14 @@ def candidates(
         summary(score_trials(read, embeddings, similarity), read.is_target)
 
     def floor() -> None:
-        np.sort(np.einsum("ij,ij->i", embeddings[trials.enrol], embeddings[trials.test]))
+        np.sort(np.einsum("ij,ij->i", embeddings[trials.enroll], embeddings[trials.test]))
 
     def floor_in_blocks() -> None:
         products = np.empty(len(trials), dtype=np.float32)
         for start in range(0, len(trials), TRIALS_AT_ONCE):
             some = slice(start, start + TRIALS_AT_ONCE)
-            enrol, test = embeddings[trials.enrol[some]], embeddings[trials.test[some]]
-            np.einsum("ij,ij->i", enrol, test, out=products[some])
+            enroll, test = embeddings[trials.enroll[some]], embeddings[trials.test[some]]
+            np.einsum("ij,ij->i", enroll, test, out=products[some])
         products.sort()
 
     return {
@@ -113,6 +113,6 @@ def seconds_per_call(trials: Trials, embeddings: NDArray[np.float32]) -> float:
     """Seconds of one call of sklearn's cosine_similarity for one trial."""
     sample = np.random.default_rng(0).choice(len(trials), SAMPLED_TRIALS, replace=False)
     start = time.perf_counter()
-    for enrol, test in zip(trials.enrol[sample], trials.test[sample], strict=True):
-        cosine_similarity(embeddings[enrol : enrol + 1], embeddings[test : test + 1])
+    for enroll, test in zip(trials.enroll[sample], trials.test[sample], strict=True):
+        cosine_similarity(embeddings[enroll : enroll + 1], embeddings[test : test + 1])
     return (time.perf_counter() - start) / SAMPLED_TRIALS

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
 from simple_spk.evaluation.bootstrap import compare, intervals
-from simple_spk.evaluation.score_norm import cohort_statistics, normalise
+from simple_spk.evaluation.score_norm import cohort_statistics, normalize
 from simple_spk.models.similarity import GeneralizedInnerProduct
 from tools.benchmarks.measure import Row, extra_memory
 
@@ -24,14 +24,14 @@ def made_list() -> tuple[Trials, NDArray[np.int64]]:
     random = np.random.default_rng(0)
     speakers = np.sort(random.integers(1251, size=145_160))
     starts = np.searchsorted(speakers, np.arange(1252))
-    enrol = random.integers(len(speakers), size=581_480)
-    is_target = np.arange(len(enrol)) % 2 == 0
-    first, after = starts[speakers[enrol]], starts[speakers[enrol] + 1]
-    same = first + (random.random(len(enrol)) * (after - first)).astype(np.int64)
-    test = np.where(is_target, same, random.integers(len(speakers), size=len(enrol)))
-    is_target = speakers[enrol] == speakers[test]
+    enroll = random.integers(len(speakers), size=581_480)
+    is_target = np.arange(len(enroll)) % 2 == 0
+    first, after = starts[speakers[enroll]], starts[speakers[enroll] + 1]
+    same = first + (random.random(len(enroll)) * (after - first)).astype(np.int64)
+    test = np.where(is_target, same, random.integers(len(speakers), size=len(enroll)))
+    is_target = speakers[enroll] == speakers[test]
     ids = [f"{speaker}/{number}" for number, speaker in enumerate(speakers.tolist())]
-    return Trials(ids, enrol.astype(np.int32), test.astype(np.int32), is_target), speakers
+    return Trials(ids, enroll.astype(np.int32), test.astype(np.int32), is_target), speakers
 
 
 def statistics_candidates(folder: str | None) -> dict[str, Callable[[], object]]:
@@ -42,22 +42,22 @@ def statistics_candidates(folder: str | None) -> dict[str, Callable[[], object]]
         trials = read_trials(Path(folder) / "voxceleb" / "list_test_all.txt.gz")
         speakers = speakers_of_recordings(trials)
     random = np.random.default_rng(0)
-    centres = random.standard_normal((int(speakers.max()) + 1, DIM), dtype=np.float32)
+    centers = random.standard_normal((int(speakers.max()) + 1, DIM), dtype=np.float32)
     embeddings = random.standard_normal((len(speakers), DIM), dtype=np.float32)
     embeddings *= 2.2
-    embeddings += centres[speakers]
+    embeddings += centers[speakers]
     cohort = random.standard_normal((COHORT, DIM), dtype=np.float32)
-    sides = (embeddings[trials.enrol], embeddings[trials.test])
+    sides = (embeddings[trials.enroll], embeddings[trials.test])
     scores = np.einsum("nd,nd->n", *sides)
     noisy = scores + 20.0 * random.standard_normal(len(scores), dtype=np.float32)
     del sides
     assert trials.is_target is not None
-    of_trials = (trials.is_target, speakers[trials.enrol], speakers[trials.test])
+    of_trials = (trials.is_target, speakers[trials.enroll], speakers[trials.test])
     similarity = GeneralizedInnerProduct()
 
     def adaptive_norm() -> NDArray[np.float64]:
         statistics = cohort_statistics(embeddings, cohort, similarity, TOP_N)
-        return normalise(scores, trials.enrol, trials.test, statistics)
+        return normalize(scores, trials.enroll, trials.test, statistics)
 
     def bare_products() -> None:
         keys = torch.from_numpy(cohort).T

@@ -1,4 +1,4 @@
-"""Learn from a scored, labelled list how scores become log likelihood ratios, for other lists."""
+"""Learn from a scored, labeled list how scores become log likelihood ratios, for other lists."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -16,7 +16,7 @@ from simple_spk.evaluation.enrollment import (
     durations_of_trials,
     embeddings_of_trials,
     read_durations,
-    read_enrolments,
+    read_enrollments,
 )
 from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import read_scores
@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     quality.add_argument("--manifest", type=Path, metavar="CSV", help="learn from its durations")
     quality.add_argument("--embeddings", type=Path, metavar="FILE", help="learn from their lengths")
     quality.add_argument(
-        "--enrolments", type=Path, metavar="FILE", help="lines of 'model recording recording ...'"
+        "--enrollments", type=Path, metavar="FILE", help="lines of 'model recording recording ...'"
     )
     quality.add_argument(
         "--template",
@@ -104,11 +104,11 @@ def _figures(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[
 
 def _quality(trials: Trials, options: Namespace) -> dict[str, NDArray[np.float64]]:
     """The quality measures (n,) of the trials that the options have the data of, by name."""
-    enrolments = None if options.enrolments is None else read_enrolments(options.enrolments)
+    enrollments = None if options.enrollments is None else read_enrollments(options.enrollments)
     seconds = table = None
     if options.manifest is not None:
-        seconds = durations_of_trials(trials, read_durations(options.manifest), enrolments)
+        seconds = durations_of_trials(trials, read_durations(options.manifest), enrollments)
     if options.embeddings is not None:
         embeddings = read_embeddings(options.embeddings)
-        table = embeddings_of_trials(trials, embeddings, enrolments, options.template)
-    return quality_measures(trials.enrol, trials.test, seconds, table)
+        table = embeddings_of_trials(trials, embeddings, enrollments, options.template)
+    return quality_measures(trials.enroll, trials.test, seconds, table)

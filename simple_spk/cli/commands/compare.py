@@ -46,7 +46,7 @@ def run(options: Namespace) -> None:
         scores_a,
         scores_b,
         trials.is_target,
-        speakers[trials.enrol],
+        speakers[trials.enroll],
         speakers[trials.test],
         replicates=options.replicates,
         seed=options.seed,

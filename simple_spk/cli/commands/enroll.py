@@ -6,7 +6,7 @@ from pathlib import Path
 from simple_spk.cli.options import add_model
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.inference.extractor import Extractor
-from simple_spk.inference.speaker_store import EnrolledVoices
+from simple_spk.inference.speaker_store import SpeakerStore
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -27,16 +27,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-    """Enrol or forget, and write the file."""
+    """Enroll or forget, and write the file."""
     if options.remove == bool(options.recordings):
-        raise ValueError("give recordings to enrol, or --remove and none")
+        raise ValueError("give recordings to enroll, or --remove and none")
     check_outputs([options.voices], options.recordings)
     extractor = Extractor.load(options.model, options.device, options.precision)
     if options.voices.exists() or options.remove:  # mistakes show before recordings are read
-        EnrolledVoices.load(options.voices, extractor.fingerprint)
+        SpeakerStore.load(options.voices, extractor.fingerprint)
     new = None if options.remove else extractor.enroll(options.name, options.recordings)
     # Others may have changed the file meanwhile: what is in it by now is changed.
-    with EnrolledVoices.changing(options.voices, extractor.fingerprint) as voices:
+    with SpeakerStore.changing(options.voices, extractor.fingerprint) as voices:
         if new is None:
             voices.remove(options.name)
             said = f"{options.name} is forgotten"

@@ -76,7 +76,7 @@ def run(options: Namespace) -> None:
     plan = plan_scoring(options, options.save_embeddings)
     asked = plan_report(plan.lists, options)
     speakers = _speakers_to_cluster(plan, asked, options) if options.clusters else None
-    names = recordings_needed(plan.lists, plan.enrolments)
+    names = recordings_needed(plan.lists, plan.enrollments)
     places = locate(names, options.manifest, options.audio_folder)
     extractor = Extractor.load(options.model, own_device(options.device), options.precision)
     model = extractor.model
@@ -115,8 +115,8 @@ def _speakers_to_cluster(
     plan: ScoringPlan, asked: ReportPlan, options: Namespace
 ) -> list[NDArray[np.int64]]:
     """The speakers (ids,) of each list's recordings, from the best source that there is."""
-    if plan.enrolments is not None:
-        raise ValueError("--clusters are of recordings: they cannot be had with --enrolments")
+    if plan.enrollments is not None:
+        raise ValueError("--clusters are of recordings: they cannot be had with --enrollments")
     speakers = []
     for trials, told in zip(plan.lists, asked.speakers, strict=True):
         if told is None and options.manifest is not None:

@@ -19,8 +19,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="SCORES",
-        help="score files: 'enrol test score target|nontarget', 'enrol test 0|1 score', '0|1 enrol "
-        "test score'; with --trials also 'enrol test score', 'score enrol test', or 'score'",
+        help="score files: 'enroll test score target|nontarget', 'enroll test 0|1 score', "
+        "'0|1 enroll test score'; with --trials also 'enroll test score', 'score enroll "
+        "test', or 'score'",
     )
     parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
     parser.add_argument(

@@ -16,7 +16,7 @@ from simple_spk.inference.extractor import Extractor
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of verify."""
-    parser.add_argument("enrol", metavar="A", help="a recording of a known speaker")
+    parser.add_argument("enroll", metavar="A", help="a recording of a known speaker")
     parser.add_argument("test", metavar="B", help="the recording in question")
     add_decision(parser)
     add_model(parser)
@@ -26,7 +26,7 @@ def run(options: Namespace) -> None:
     """Compare, and answer."""
     extractor = Extractor.load(options.model, options.device, options.precision)
     verdict = extractor.verify(
-        options.enrol, options.test, prior=options.prior, false_accept_rate=options.far
+        options.enroll, options.test, prior=options.prior, false_accept_rate=options.far
     )
     if options.json:
         qualities = [[plain_quality(one) for one in side] for side in verdict.qualities]
@@ -38,7 +38,7 @@ def run(options: Namespace) -> None:
         options.far or options.prior or verdict.probability is None
     ):
         print(f"  {verdict.reason}")
-    for path, side in zip((options.enrol, options.test), verdict.qualities, strict=True):
+    for path, side in zip((options.enroll, options.test), verdict.qualities, strict=True):
         for quality in side:
             print(quality_line(path, quality))
 

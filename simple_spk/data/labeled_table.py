@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.data.text_columns import Fields, TextColumn, TextColumnWriter, look_at_csv
-from simple_spk.io.atomic_file import whole_file
+from simple_spk.io.atomic_file import atomic_write
 
 LONGEST_FIELD_BYTES = 2048  # some columns become arrays of fixed width: a giant would fill memory
 # From the path of a table, the line of the first of some texts (n,) and these to numbers (n,).
@@ -99,7 +99,7 @@ def read_table(
 def write_table(path: str | Path, columns: Sequence[str], *texts: Sequence[str]) -> None:
     """Write columns of texts, one row per line, as ``read_table`` reads them; whole or not."""
     with (
-        whole_file(path) as partial,
+        atomic_write(path) as partial,
         partial.open("w", newline="", encoding="utf-8") as file,
     ):
         writer = csv.writer(file, lineterminator="\n")
