@@ -1,4 +1,4 @@
-"""YAML that is nothing but data: of bounded size, without tags, aliases or doubled keys."""
+"""YAML files read as data: nothing that a file names is imported, built or called."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,73 +11,85 @@ LARGEST_BYTES = 100_000
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """The safe loader, without what makes a short text long or hides one value behind another."""
+    """The safe loader without tags, aliases (a few lines can expand to billions) and doubled keys
+    (one value hides behind another)."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):  # a few lines of them can stand for billions
+        if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark
             raise yaml.MarkedYAMLError(problem="an alias is not allowed", problem_mark=mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    problem = f"the key {key.value} stands there twice"
-                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-                seen.add(key.value)
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                problem = f"the key {key.value} occurs twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
-def read_plain_yaml(path: Path) -> Any:
-    """The data in a YAML file; nothing in it is executed, and what is not plain is a ValueError."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing or not a file")
-    if path.stat().st_size > LARGEST_BYTES:
-        raise ValueError(f"{path} is longer than {LARGEST_BYTES} bytes, which no such file needs")
-    try:
-        return yaml.load(path.read_bytes().decode("utf-8"), _PlainLoader)
-    except OSError:
-        raise
-    # The safe loader raises nearly anything at values that only look like dates or numbers.
-    except Exception as error:
-        raise ValueError(f"{path} is not plain YAML: {error}") from error
-
-
 class _TaggedLoader(yaml.SafeLoader):
-    """Reads tagged values as plain ones."""
+    """The safe loader, which keeps the tags of an experiment as text instead of obeying them."""
 
 
-def _untagged(loader: _TaggedLoader, tag: str, node: yaml.Node) -> Any:
-    """The plain value of a tagged node; a mapping remembers its tag under the empty key."""
+def _with_tag(loader: _TaggedLoader, name: str, node: yaml.Node) -> Any:
+    """A tagged value with its tag: under the empty key, as the first item, or before the text."""
+    tag = f"!{name}"
     if isinstance(node, yaml.MappingNode):
-        return {**loader.construct_mapping(node, deep=True), "": f"!{tag}"}
+        return {**loader.construct_mapping(node, deep=True), "": tag}
     if isinstance(node, yaml.SequenceNode):
-        return loader.construct_sequence(node, deep=True)
-    assert isinstance(node, yaml.ScalarNode)  # the only other kind there is
-    return loader.construct_scalar(node)
+        return [tag, *loader.construct_sequence(node, deep=True)]
+    assert isinstance(node, yaml.ScalarNode)  # the only other kind
+    text = str(loader.construct_scalar(node))
+    return text if name == "ref" else f"{tag} {text}".rstrip()  # <key> says that it is a reference
 
 
-_TaggedLoader.add_multi_constructor("!", _untagged)
+_TaggedLoader.add_multi_constructor("!", _with_tag)
+
+
+def read_plain_yaml(path: Path) -> Any:
+    """The data in a YAML file without tags, aliases or doubled keys, of bounded size."""
+    return _parse(_read(path, LARGEST_BYTES), _PlainLoader, path)
 
 
 def read_tagged_yaml(path: Path) -> dict[Any, Any]:
-    """The settings in a YAML file; a mapping with a tag has it under the empty key."""
-    if not path.is_file():
-        raise FileNotFoundError(f"no such YAML file: {path} (see the folder hparams/)")
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_TaggedLoader)  # a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a YAML file: {error}") from error
+    """The settings in the YAML file of an experiment, as ``parse_tagged_yaml`` gives them."""
+    return parse_tagged_yaml(_read(path), path)
+
+
+def parse_tagged_yaml(text: str | bytes, source: str | Path) -> dict[Any, Any]:
+    """The settings in the YAML text of an experiment; messages call it ``source``.
+
+    >>> parse_tagged_yaml("loss: !new:Loss {scale: 2.0}\\nsize: !ref <width>", "an example")
+    {'loss': {'scale': 2.0, '': '!new:Loss'}, 'size': '<width>'}
+    """
+    content = _parse(text, _TaggedLoader, source)
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no settings: expected 'key: value' lines")
+        raise ValueError(f"{source} holds no settings: expected 'key: value' lines")
     return content
+
+
+def _read(path: Path, largest_bytes: float = float("inf")) -> bytes:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing or not a file: correct the path")
+    if path.stat().st_size > largest_bytes:
+        raise ValueError(f"{path} is longer than {largest_bytes} bytes, which no such file needs")
+    return path.read_bytes()
+
+
+def _parse(text: str | bytes, loader: type[yaml.SafeLoader], source: str | Path) -> Any:
+    try:
+        return yaml.load(text if isinstance(text, str) else text.decode("utf-8"), loader)
+    # The safe loader raises nearly anything at values that only look like dates or numbers.
+    except Exception as error:
+        raise ValueError(f"{source} cannot be read as YAML data: {error}") from error
 
 
 @contextlib.contextmanager
 def explain_yaml_error(path: str | Path) -> Iterator[None]:
-    """Turn what loading an experiment raises into a ValueError that names the file and the key."""
+    """Turn what building an experiment raises into a ValueError that names the file and the key."""
     try:
         yield
     except KeyError as error:

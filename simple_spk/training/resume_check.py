@@ -1,14 +1,18 @@
-"""May a run go on in a folder? Only with the settings that it began with."""
+"""A run is resumed only with the settings that it began with."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+from simple_spk.io.safe_yaml import parse_tagged_yaml
 
 SETTINGS = "hyperparams.yaml"  # SpeechBrain's name
-
-# What may differ when a run is taken up again; limit is that of the epoch counter.
-FREE_TO_CHANGE = (
-    *("number_of_epochs", "limit", "workers", "log_interval", "collapse_check_steps", "prepare"),
-    *("ckpt_interval_steps", "ckpt_interval_minutes"),
+# Keys, at any depth, that do not change what is learned; limit is that of the epoch counter.
+FREE_TO_CHANGE = frozenset(
+    "number_of_epochs limit workers log_interval collapse_check_steps prepare "
+    "ckpt_interval_steps ckpt_interval_minutes".split()
 )
+ABSENT = "absent"
 
 
 def require_same_settings(output_folder: Path, settings: str) -> None:
@@ -16,23 +20,55 @@ def require_same_settings(output_folder: Path, settings: str) -> None:
 
     ``settings`` is the text of the YAML file, all its references resolved, as the folder keeps it.
     """
-    earlier = output_folder / SETTINGS
-    if not earlier.is_file() or not any((output_folder / "checkpoints").glob("CKPT*")):
+    file = output_folder / SETTINGS
+    if not file.is_file() or not any((output_folder / "checkpoints").glob("CKPT*")):
         return
-    before = settings_lines(earlier.read_text("utf-8"))
-    changed = [line for line in settings_lines(settings) if line not in before]
+    new = dict(keyed_values(parse_tagged_yaml(settings, "the YAML file of this run")))
+    try:
+        old = dict(keyed_values(parse_tagged_yaml(file.read_bytes(), file)))
+        missing = [key for key in new if key.partition(".")[0] not in old]
+        problem = f"lacks {', '.join(missing[:3])}" if missing else None
+    except ValueError as error:
+        old, problem = {}, str(error)
+    if problem is not None:
+        raise ValueError(
+            f"{file} is empty, cut short or of another experiment ({problem}), so that nobody can "
+            f"tell whether its run had these settings: name another --output_folder; or, if it "
+            f"had, remove this one file, and the run goes on from its checkpoints"
+        )
+    changed = [
+        f"{key} was {old.get(key, ABSENT)} and is {new.get(key, ABSENT)}"
+        for key in {**old, **new}
+        if old.get(key, ABSENT) != new.get(key, ABSENT)
+    ]
     if changed:
         raise ValueError(
-            f"{output_folder} holds a run with other settings than {'; '.join(changed[:3])}: give "
-            f"this one another --output_folder, or delete that folder"
+            f"{output_folder} holds a run with other settings ({len(changed)} differ): "
+            f"{'; '.join(changed[:3])}: go on with the old values, or name another --output_folder"
         )
 
 
-def settings_lines(yaml_text: str) -> list[str]:
-    """The lines of a resolved YAML file that decide what is learned, without comments."""
-    lines = [line.partition(" #")[0].strip() for line in yaml_text.splitlines()]
-    return [
-        line
-        for line in lines
-        if line and not line.startswith(("#", *(f"{key}:" for key in FREE_TO_CHANGE)))
-    ]
+def keyed_values(
+    settings: Mapping[Any, Any], prefix: str = "", seen: dict[int, str] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """The values that decide what is learned, by their keys; nested ones as optimizer.momentum.
+
+    The value of a mapping is its tag. One that occurs again, as an alias, is named by its first
+    key, so that a change shows once.
+
+    >>> dict(keyed_values({"optimizer": {"": "!name:SGD", "momentum": 0.9}, "workers": 2}))
+    {'optimizer': '!name:SGD', 'optimizer.momentum': 0.9}
+    """
+    seen = {} if seen is None else seen
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        if key in FREE_TO_CHANGE or key == "":
+            continue
+        if not isinstance(value, dict):
+            yield name, value
+        elif id(value) in seen:
+            yield name, f"<{seen[id(value)]}>"
+        else:
+            seen[id(value)] = name
+            yield name, value.get("", {})
+            yield from keyed_values(value, f"{name}.", seen)
