@@ -23,7 +23,7 @@ from simple_spk.inference.model_folder import save_model
 from simple_spk.io.atomic_file import write_json
 from simple_spk.io.safe_yaml import explain_yaml_error
 from simple_spk.training.brain import SimPLEBrain
-from simple_spk.training.log import describe, headline
+from simple_spk.training.log import describe_result, headline
 from simple_spk.training.resume_check import require_same_settings
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def train(arguments: list[str]) -> dict[str, dict]:
         # Last of all: where it exists, a run is complete.
         write_json(output_folder / "metrics.json", headline(results) | {"lists": results})
         for name, result in results.items():
-            print(f"{name}: {describe(result)}")
+            print(f"{name}: {describe_result(result)}")
     return results
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simple_spk.evaluation.error_rates import rank
+from simple_spk.evaluation.error_rates import sort_trials
 
 
 class FoldAccuracies(NamedTuple):
@@ -50,7 +50,7 @@ def most_accurate_threshold(scores: ArrayLike, is_target: ArrayLike) -> float:
     lowest; where accepting all, or none, is best, it is infinite. Errors are counted, so that
     nothing is rounded, and equal scores are never told apart.
     """
-    trials = rank(scores, is_target)
+    trials = sort_trials(scores, is_target)
     steps = trials.thresholds_between(-math.inf, math.inf)
     misses = trials.targets.mass_below(steps)
     false_alarms = trials.nontargets.mass - trials.nontargets.mass_below(steps)

@@ -5,7 +5,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from simple_spk.evaluation.error_rates import rank
+from simple_spk.evaluation.error_rates import sort_trials
 from simple_spk.evaluation.metrics import (
     around_equal_rates,
     at_target_scores,
@@ -26,7 +26,7 @@ def verification_rates(
     >>> found["eer"], found["tpr_at_far"]
     (25.0, {'0.1': 50.0, '0.5': 100.0})
     """
-    trials = rank(scores, is_target)
+    trials = sort_trials(scores, is_target)
     equal = equal_error_rate(around_equal_rates(trials))
     # Between the scores of two targets the TPR does not change: theirs are thresholds enough.
     rates = at_target_scores(trials)

@@ -2,7 +2,7 @@
 
 ``error_rates`` is the one truth, of which every measure in ``metrics`` is a short reading, so that
 they never disagree on what a tie or a weight means. A hundred million trials need no whole curve:
-``rank`` sorts each class once, and gives the rates at any thresholds.
+``sort_trials`` sorts each class once, and gives the rates at any thresholds.
 """
 
 import math
@@ -87,7 +87,9 @@ class RankedTrials(NamedTuple):
         return merged[np.append(True, merged[1:] != merged[:-1])]
 
 
-def rank(scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None) -> RankedTrials:
+def sort_trials(
+    scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None
+) -> RankedTrials:
     """Both classes of ``scores`` (n,) sorted; arguments as in ``error_rates``.
 
     Bare values are sorted, class by class: a fraction of the time and memory of an argsort.
@@ -112,7 +114,7 @@ def error_rates(
     >>> rates.miss_rates.tolist(), rates.false_alarm_rates.tolist()
     ([0.0, 0.0, 0.5, 1.0], [1.0, 0.5, 0.0, 0.0])
     """
-    trials = rank(scores, is_target, weights)
+    trials = sort_trials(scores, is_target, weights)
     return trials.rates_at(trials.thresholds_between(-math.inf, math.inf))
 
 

@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simple_spk.evaluation.error_rates import ErrorRates, RankedTrials, Rates, error_rates_at, rank
+from simple_spk.evaluation.error_rates import (
+    ErrorRates,
+    RankedTrials,
+    Rates,
+    error_rates_at,
+    sort_trials,
+)
 
 PRIORS = (0.01, 0.05)  # of targets: those whose detection costs the field quotes
 
@@ -175,7 +181,7 @@ def log_likelihood_ratio_cost(
     >>> log_likelihood_ratio_cost([0.0, 0.0, 0.0], [0, 1, 1])
     1.0
     """
-    return _log_likelihood_ratio_cost(rank(scores, is_target, weights))
+    return _log_likelihood_ratio_cost(sort_trials(scores, is_target, weights))
 
 
 def minimum_log_likelihood_ratio_cost(rates: ErrorRates) -> float:
@@ -230,7 +236,7 @@ def summary(
     >>> summary([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])["eer"]
     25.0
     """
-    trials = rank(scores, is_target, weights)
+    trials = sort_trials(scores, is_target, weights)
     equal = equal_error_rate(around_equal_rates(trials))
     costs_of = {prior_name(prior): (prior, miss_cost, false_alarm_cost) for prior in priors}
     minimal = {

@@ -181,7 +181,7 @@ def headline(results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return first | ({"min_dcf": first["min_dcf"]["0.01"]} if "min_dcf" in first else {})
 
 
-def describe(result: Mapping[str, Any]) -> str:
+def describe_result(result: Mapping[str, Any]) -> str:
     """The metrics of one test in words."""
     if "eer" not in result:
         numbers = plain_numbers(result).items()

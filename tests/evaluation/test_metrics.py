@@ -343,7 +343,7 @@ def assert_parts_read_like_the_whole(
 ) -> None:
     """Every reading of a part, and every entry of the summary, is that of the whole curve."""
     whole = error_rates.error_rates(scores, is_target, weights)
-    trials = error_rates.rank(scores, is_target, weights)
+    trials = error_rates.sort_trials(scores, is_target, weights)
     equal = metrics.equal_error_rate(whole)
     assert metrics.equal_error_rate(metrics.around_equal_rates(trials)) == equal
     lowest = metrics.minimum_detection_cost(whole, *costs)
@@ -396,7 +396,9 @@ def test_parts_of_longer_curves_read_like_the_whole(seed: int) -> None:
 def test_the_parts_are_short() -> None:
     random = np.random.default_rng(0)
     is_target = np.arange(300_000) % 3 == 0
-    trials = error_rates.rank(random.normal(size=len(is_target)) + 3.0 * is_target, is_target)
+    trials = error_rates.sort_trials(
+        random.normal(size=len(is_target)) + 3.0 * is_target, is_target
+    )
     assert len(metrics.around_equal_rates(trials).thresholds) < 0.01 * len(is_target)
     assert len(metrics.around_minimum_cost(trials).thresholds) < 0.1 * len(is_target)
 

@@ -31,7 +31,9 @@ def test_plain_yaml_is_plain(file: Path, text: str, message: str) -> None:
 
 
 def test_tags_are_kept_as_text(file: Path) -> None:
-    file.write_text("a: !new:os.system\n  x: !ref <b>\nb: !apply:f [1]\nc: !PLACEHOLDER\nd: !tuple (1)")
+    file.write_text(
+        "a: !new:os.system\n  x: !ref <b>\nb: !apply:f [1]\nc: !PLACEHOLDER\nd: !tuple (1)"
+    )
     assert read_tagged_yaml(file) == {
         "a": {"": "!new:os.system", "x": "<b>"},
         "b": ["!apply:f", 1],

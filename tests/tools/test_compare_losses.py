@@ -20,6 +20,7 @@ from tools.compare_losses import (  # noqa: E402
     loss_variants,
     split_overrides,
 )
+from tools.exchange_loss import write_experiment  # noqa: E402
 from tools.experiment_runs import Run, Variant, run_all, run_once  # noqa: E402
 from tools.make_toy_corpus import make_toy_corpus  # noqa: E402
 from tools.seed_statistics import Comparison, estimate, markdown, write_comparison  # noqa: E402
@@ -147,7 +148,8 @@ def test_options_for_all_must_not_undo_a_loss(tmp_path):
 
 def test_whole_experiments_are_compared_as_they_are(tmp_path):
     """Also with options that their loss has, which a file of a loss alone would refuse."""
-    base, softmax = ROOT / "hparams/mini.yaml", ROOT / "hparams/softmax_resnet34.yaml"
+    base, softmax = ROOT / "hparams/mini.yaml", tmp_path / "softmax.yaml"
+    write_experiment(base, ROOT / "hparams/losses/softmax.yaml", softmax)
     variants = loss_variants(base, [str(softmax), "normface"], tmp_path, [])
     assert [variant.yaml for variant in variants[:2]] == [base, softmax]
     assert variants[2].yaml == tmp_path / "experiments/normface.yaml"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from simple_spk.evaluation.metrics import summary
-from simple_spk.training.log import describe, headline, plain_numbers
+from simple_spk.training.log import describe_result, headline, plain_numbers
 
 FIRST = summary(np.array([0.1, 0.4, 0.4, 0.9]), np.array([0, 0, 1, 1]))
 
@@ -23,6 +23,8 @@ def test_plain_numbers_are_all_numbers_and_nothing_else() -> None:
 
 
 def test_error_rates_accuracies_and_other_figures_are_described() -> None:
-    assert describe(FIRST).startswith("EER 25.00 %, minDCF(0.01) 0.5000 (2 target and 2 non-")
-    assert describe(FIRST | {"mean_accuracy": 99.5}).startswith("accuracy 99.50 %, EER")
-    assert describe({"map_at_r": 41.25, "images": 1234}) == "map at r 41.25, images 1,234"
+    assert describe_result(FIRST).startswith(
+        "EER 25.00 %, minDCF(0.01) 0.5000 (2 target and 2 non-"
+    )
+    assert describe_result(FIRST | {"mean_accuracy": 99.5}).startswith("accuracy 99.50 %, EER")
+    assert describe_result({"map_at_r": 41.25, "images": 1234}) == "map at r 41.25, images 1,234"

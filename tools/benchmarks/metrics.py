@@ -18,7 +18,7 @@ def metrics_candidates(count: int, kind: str, target_share: float) -> dict[str, 
     scores += 3.29 * is_target
 
     def eer_and_min_dcf() -> tuple[float, float]:
-        trials = error_rates.rank(scores, is_target)
+        trials = error_rates.sort_trials(scores, is_target)
         cost = metrics.minimum_detection_cost(metrics.around_minimum_cost(trials))
         return metrics.equal_error_rate(metrics.around_equal_rates(trials)).rate, cost.cost
 
