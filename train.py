@@ -1,7 +1,7 @@
 """Train any recipe: python train.py hparams/simple_resnet34.yaml [--key=value ...]
 
-The YAML file builds the objects; this file puts them to work. Stopped at any moment and started
-again with the same command, a run goes on where it was. With several processes:
+The YAML file builds the objects; this file runs them. A run that was stopped at any moment goes on
+when it is started again with the same command. With several processes:
 
     torchrun --nproc_per_node=2 train.py hparams/mini.yaml [--device=cpu] [--key=value ...]
 """
@@ -29,14 +29,26 @@ from simple_spk.training.resume_check import require_same_settings
 logger = logging.getLogger(__name__)
 
 REQUIRED_KEYS = (
-    *("output_folder", "prepare", "train_loader", "validation", "test_lists", "modules"),
-    *("optimizer", "parameter_groups", "schedule", "epoch_counter", "checkpointer", "seed"),
-    *("tensorboard", "log_interval", "collapse_check_steps"),
+    "output_folder",
+    "prepare",
+    "train_loader",
+    "validation",
+    "test_lists",
+    "modules",
+    "optimizer",
+    "parameter_groups",
+    "schedule",
+    "epoch_counter",
+    "checkpointer",
+    "seed",
+    "tensorboard",
+    "log_interval",
+    "collapse_check_steps",
 )
 
 
 def train(arguments: list[str]) -> dict[str, dict]:
-    """Run one experiment; return the metrics of its test lists, which metrics.json holds too."""
+    """Run one experiment; return the metrics of its test lists, which metrics.json has, too."""
     hparams_file, run_options, overrides = sb.parse_arguments(arguments)
     if run_options.device == "cpu" or not torch.cuda.is_available():
         run_options = dataclasses.replace(run_options, distributed_backend="gloo")
@@ -55,7 +67,7 @@ def train(arguments: list[str]) -> dict[str, dict]:
         output_folder = output_folder / "debug"
     if hparams["prepare"] is not None:
         run_on_main(hparams["prepare"])
-    # Mistakes in the data show here, before training begins.
+    # Errors in the data are raised here, before training begins.
     train_loader = hparams["train_loader"]()
     if hparams["validation"] is not None:
         hparams["validation"] = hparams["validation"]()
@@ -84,7 +96,7 @@ def train(arguments: list[str]) -> dict[str, dict]:
     }
     if if_main_process():
         write_model(output_folder / "model", brain.plain_modules)
-        # Last of all: where it exists, a run is complete.
+        # Written last: a run that has this file is complete.
         write_json(output_folder / "metrics.json", headline(results) | {"lists": results})
         for name, result in results.items():
             print(f"{name}: {describe_result(result)}")
@@ -92,16 +104,16 @@ def train(arguments: list[str]) -> dict[str, dict]:
 
 
 def write_model(folder: Path, modules: torch.nn.ModuleDict) -> None:
-    """Write the model folder that simple-spk and Extractor take."""
+    """Write the model folder for simple-spk and Extractor."""
     front_end = getattr(modules, "front_end", None)
     try:
         save_model(folder, trained_model(front_end, modules["encoder"], modules["loss"]))
-    except ValueError as error:  # an encoder of somebody's own: training was not in vain
+    except ValueError as error:  # an encoder that a model folder cannot describe
         logger.warning("no model folder was written (the checkpoint has the weights): %s", error)
 
 
 def run() -> None:
-    """Train as the command line says; processes that trained together end together."""
+    """Train with the options of the command line; all processes end together."""
     train(sys.argv[1:])
     leave_group()
 

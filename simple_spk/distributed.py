@@ -15,7 +15,7 @@ LONGEST_WAIT = timedelta(days=7)
 
 
 def usable_cores() -> int:
-    """How many CPU cores this process may use."""
+    """The number of CPU cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
@@ -23,25 +23,25 @@ def usable_cores() -> int:
 
 
 def rank() -> int:
-    """The number of this process among all that train together."""
+    """The rank of this process, 0 if it is alone."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """The number of processes that work together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def join_group() -> None:
-    """Meet the other processes that torchrun started with this one, if it did."""
+    """Join the process group if torchrun started several processes."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-        # Plain data pass between processors, never tensors. Who is done waits for the slowest, and
-        # that may be longer than the half hour of the default; torchrun ends all if one dies.
+        # Only plain data are exchanged, hence gloo. A process that is done waits for the slowest,
+        # maybe longer than the default of half an hour; torchrun ends all if one dies.
         dist.init_process_group("gloo", timeout=LONGEST_WAIT)
 
 
 def own_device(device: str) -> str:
-    """The device of this process: with torchrun, each has a GPU of its own."""
+    """The device of this process: with torchrun, each process has its own GPU."""
     if device == "cuda" and world_size() > 1:
         return f"cuda:{os.environ.get('LOCAL_RANK', rank())}"
     return device
@@ -82,10 +82,10 @@ def copy_from_first_rank(tensors: Iterable[Tensor]) -> None:
 
 
 def leave_group(exit_code: int = 0) -> None:
-    """End this process, its work done, as soon as all others have come as far.
+    """Exit as soon as all other processes are done, too.
 
-    Left to Python's own ending, a thread of the communication library may ask for the interpreter
-    when it is gone, and the process dies of it (SIGABRT): a finished run would count as failed.
+    At a normal exit, a thread of the communication library may call the interpreter after it is
+    gone, and the process aborts (SIGABRT): a finished run would count as failed.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return

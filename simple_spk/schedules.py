@@ -1,7 +1,4 @@
-"""What changes in the course of training, as a function of the step or epoch alone.
-
-Nothing here keeps state, so that a resumed run needs only its step number.
-"""
+"""Schedules: stateless functions of the step or epoch, so that resuming needs only its number."""
 
 import bisect
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +19,11 @@ class StepSchedule:
         self, milestones: Sequence[int] = (), divisor: float = 10.0, warmup_steps: int = 0
     ) -> None:
         if list(milestones) != sorted(set(milestones)):
-            raise ValueError(f"milestones must rise, but are {list(milestones)}")
+            raise ValueError(f"milestones must increase, but are {list(milestones)}")
         if warmup_steps < 0 or divisor <= 0.0:
-            raise ValueError(f"warmup_steps {warmup_steps} or divisor {divisor} makes no sense")
+            raise ValueError(
+                f"expected warmup_steps >= 0 and divisor > 0, not {warmup_steps} and {divisor}"
+            )
         self.milestones = tuple(milestones)
         self.divisor = divisor
         self.warmup_steps = warmup_steps
@@ -32,13 +31,13 @@ class StepSchedule:
     def __call__(self, step: int) -> float:
         """The factor for training step ``step`` (the first is 0)."""
         drops = sum(step >= milestone for milestone in self.milestones)
-        return _warmth(step, self.warmup_steps) / self.divisor**drops
+        return _warmup(step, self.warmup_steps) / self.divisor**drops
 
 
 class ExponentialSchedule:
-    """A factor on all learning rates: a linear warm-up, and an even fall to ``final_factor``.
+    """A factor on all learning rates: a linear warm-up times an exponential decay.
 
-    The fall begins at step 0, takes ``steps`` steps, and stops there.
+    The decay reaches ``final_factor`` after ``steps`` steps, warm-up included, and stops there.
 
     >>> schedule = ExponentialSchedule(steps=100, final_factor=0.01)
     >>> [round(schedule(step), 3) for step in (0, 50, 100, 200)]
@@ -48,8 +47,8 @@ class ExponentialSchedule:
     def __init__(self, steps: int, final_factor: float, warmup_steps: int = 0) -> None:
         if steps < 1 or warmup_steps < 0 or not 0.0 < final_factor <= 1.0:
             raise ValueError(
-                f"steps {steps}, final_factor {final_factor}, warmup_steps {warmup_steps}: one of "
-                f"them makes no sense (the first is positive, the second in (0, 1])"
+                f"steps {steps}, final_factor {final_factor}, warmup_steps {warmup_steps}: "
+                f"expected at least 1, a number in (0, 1] and at least 0"
             )
         self.steps = steps
         self.final_factor = final_factor
@@ -57,20 +56,20 @@ class ExponentialSchedule:
 
     def __call__(self, step: int) -> float:
         """The factor for training step ``step`` (the first is 0)."""
-        fall: float = self.final_factor ** min(1.0, step / self.steps)
-        return _warmth(step, self.warmup_steps) * fall
+        decay: float = self.final_factor ** min(1.0, step / self.steps)
+        return _warmup(step, self.warmup_steps) * decay
 
 
-def _warmth(step: int, warmup_steps: int) -> float:
-    """How far a linear warm-up has come at a step: the first step already learns."""
+def _warmup(step: int, warmup_steps: int) -> float:
+    """The factor of a linear warm-up; that of the first step is not zero."""
     return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
 
 
 class StepwiseValue(Generic[Checked]):
-    """From an epoch or step to the value that holds then, each value made good by ``checked``.
+    """The value of an epoch or step, each converted or checked by ``checked``.
 
-    A mapping names the epochs or steps at which a value begins to hold, the first of them 0 or 1.
-    Anything else holds always. ``name`` is what messages call it.
+    A mapping has the epochs or steps at which a value begins to hold, the first of them 0 or 1; any
+    other value holds always. ``name`` is for messages.
 
     >>> at = StepwiseValue("rate", {0: 1, 10: 2}, float)
     >>> at(0), at(9), at(10), at(99)

@@ -1,4 +1,4 @@
-"""Losses over class vectors that weigh examples by how hard they are, or remember past ones."""
+"""Losses over class vectors that weight hard examples, or also train on past embeddings."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ class CircleLoss(SphericalLoss):
         logit_scale: float = 64.0,
         margin_ramp: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(embedding_dim, num_classes, logit_scale, margin, margin_ramp)
+        super().__init__(embedding_dim, num_classes, margin, logit_scale, margin_ramp)
 
     def logits(self, embeddings: Tensor, labels: Tensor, class_vectors: Tensor) -> Tensor:
         cosines = self.cosines(embeddings, class_vectors)
@@ -60,7 +60,7 @@ class CurricularFaceLoss(SphericalLoss):
         newest_weight: float = 0.01,
         margin_ramp: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(embedding_dim, num_classes, logit_scale, margin, margin_ramp)
+        super().__init__(embedding_dim, num_classes, margin, logit_scale, margin_ramp)
         if not 0.0 < newest_weight <= 1.0:
             raise ValueError(f"newest_weight must lie in (0, 1], not {newest_weight}")
         self.newest_weight = newest_weight
@@ -80,10 +80,10 @@ class CurricularFaceLoss(SphericalLoss):
 class BroadFaceLoss(ArcFaceLoss):
     """ArcFace whose class vectors learn from many past embeddings besides those of the batch.
 
-    The encoder learns from the batch, with class vectors held; class vectors learn from a queue,
-    whose embeddings have moved with their class since: ``x + |x| / |w_y old| (w_y - w_y old)``.
-    ``memory_size`` embeddings are remembered, the batch among them. Kim et al., BroadFace: Looking
-    at Tens of Thousands of People at Once for Face Recognition, 2020.
+    The encoder is trained on the batch with fixed class vectors, the class vectors on a queue of
+    ``memory_size`` embeddings including the batch. Past embeddings are moved along with their
+    class: ``x + |x| / |w_y old| (w_y - w_y old)``. Kim et al., BroadFace: Looking at Tens of
+    Thousands of People at Once for Face Recognition, 2020.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class BroadFaceLoss(ArcFaceLoss):
         margin_ramp: Sequence[int] | None = None,
     ) -> None:
         super().__init__(embedding_dim, num_classes, margin, logit_scale, margin_ramp)
-        # Each key is an embedding and, behind it, its class vector as it was then.
+        # Each key is an embedding followed by its class vector of that time.
         self.memory = KeyQueue(memory_size, 2 * embedding_dim)
 
     def loss_of(self, embeddings: Tensor, labels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The first-in-first-out queue of keys: many more pairs for a query than its batch holds."""
+"""The first-in-first-out queue of keys: many more pairs for a query than its batch has."""
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +9,8 @@ from simple_spk.distributed import gather_in_rank_order, rank, world_size
 class KeyQueue(nn.Module):
     """A ring buffer of the newest ``size`` keys and their labels, the same on every process.
 
-    Slots that were never written do not exist: ``contents`` returns only what was enqueued. All
-    state is in buffers, so a checkpoint holds it; there are no parameters, so data-parallel
-    wrappers leave the module alone.
+    ``contents`` returns only what was enqueued, never empty slots. All state is in buffers, so that
+    checkpoints have it; without parameters, the module needs no data-parallel wrapper.
 
     >>> queue = KeyQueue(size=3, embedding_dim=1)
     >>> queue.enqueue(torch.tensor([[1.0], [2.0]]), torch.tensor([7, 8]))
@@ -39,10 +38,10 @@ class KeyQueue(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, labels: Tensor) -> Tensor:
-        """Write keys (n, dim) over the oldest ones; return the slots (n,) they went to.
+        """Overwrite the oldest keys with keys (n, dim); return their slots (n,).
 
-        With several processes all their keys are written, in rank order, so that every process
-        ends with the same queue; the slots returned are those of this process's own keys.
+        The keys of all processes are written, in rank order, so that every process has the same
+        queue; the slots returned are those of this process's keys.
         """
         local_count = len(keys)
         keys = gather_in_rank_order(keys.to(self.keys.dtype))
@@ -61,7 +60,7 @@ class KeyQueue(nn.Module):
     def contents(self) -> tuple[Tensor, Tensor]:
         """The stored keys (m, dim) and labels (m,); slot numbers from ``enqueue`` index both.
 
-        They are views: the next ``enqueue`` changes them.
+        Both are views: the next ``enqueue`` changes them.
         """
         filled = min(int(self.enqueued), self.size)
         return self.keys[:filled], self.labels[:filled]

@@ -1,7 +1,7 @@
-"""Losses with a learnable vector per class: what SimPLE is compared with.
+"""Losses with a learnable vector per class: the baselines of SimPLE.
 
 Each is called as ``loss(embeddings, labels)`` and has a ``similarity`` that scores at test time.
-Class vectors are ordinary parameters: several processes that share a batch average their gradients.
+Class vectors are ordinary parameters: processes that train together average their gradients.
 In formulas w_j is the vector of class j, x an embedding, y its label, and theta_j the angle between
 x and w_j.
 """
@@ -27,13 +27,12 @@ SphereFaceVersion = Literal["v0", "v1", "v2"]
 
 
 class ProxyLoss(nn.Module):
-    """What losses over class vectors share; ``loss_of`` is the formula of each.
+    """Base class of losses over class vectors; subclasses implement ``loss_of``.
 
     Arguments:
-        embedding_dim: the length of embeddings and of class vectors.
-        num_classes: how many labels there are: speakers of the training manifest, times the
-            speeds if each speed of a voice is a speaker of its own.
-        similarity: what scores pairs at test time.
+        num_classes: the number of labels: training speakers, times the number of speeds if each
+            speed of a voice counts as another speaker.
+        similarity: scores pairs at test time.
         vectors_per_class: those of class j are rows j * vectors_per_class and following.
     """
 
@@ -76,14 +75,14 @@ class ProxyLoss(nn.Module):
             return self.loss_of(embeddings.to(self.class_vectors.dtype), labels)
 
     def loss_of(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss; mixed precision is off, labels are known to be classes."""
-        raise AssertionError(f"{type(self).__name__} must define loss_of")
+        """The mean loss; mixed precision is off, and all labels are below num_classes."""
+        raise NotImplementedError
 
 
 class SoftmaxLoss(ProxyLoss):
     """Cross-entropy of ``softmax_j(<w_j, x> + c_j)``, with class vectors w and class biases c.
 
-    Embeddings are scored by their cosine, as is usual for models trained so.
+    Embeddings are scored by their cosine, as is usual for softmax models.
     """
 
     def __init__(self, embedding_dim: int, num_classes: int) -> None:
@@ -123,14 +122,16 @@ class GeneralizedSoftmaxLoss(ProxyLoss):
 
 
 class SphericalLoss(ProxyLoss):
-    """What losses over cosines share: cross-entropy of ``softmax_j(s cos theta_j)``, but with
-    another value, ``with_margin``, for the true class.
+    """Base class of losses over cosines: cross-entropy of ``softmax_j(s cos theta_j)``.
+
+    Subclasses implement ``with_margin``, the value that replaces the cosine of the true class, or
+    all ``logits``.
 
     Arguments beyond those of ``ProxyLoss``:
+        margin: m, as the formula of the subclass uses it.
         logit_scale: s.
-        margin: m, whatever it means in the formula of each.
-        margin_ramp: two training steps between which the margin rises from nothing to its full
-            value; without them, it holds from the start.
+        margin_ramp: two training steps between which the margin rises linearly from none to its
+            full value; None: it has its full value from the start.
     """
 
     no_margin = 0.0
@@ -139,9 +140,9 @@ class SphericalLoss(ProxyLoss):
         self,
         embedding_dim: int,
         num_classes: int,
-        logit_scale: float,
-        margin: float,
-        margin_ramp: Sequence[int] | None,
+        margin: float = 0.2,
+        logit_scale: float = 32.0,
+        margin_ramp: Sequence[int] | None = None,
         vectors_per_class: int = 1,
     ) -> None:
         super().__init__(embedding_dim, num_classes, CosineSimilarity(), vectors_per_class)
@@ -159,23 +160,23 @@ class SphericalLoss(ProxyLoss):
         self.margin_ramp = margin_ramp
 
     def at_step(self, step: int) -> None:
-        """Set the margin that holds at a training step."""
+        """Set the margin of a training step."""
         if self.margin_ramp is not None:
             start, end = self.margin_ramp
             share = min(1.0, max(0.0, (step - start) / (end - start)))
             self.margin = self.no_margin + share * (self.full_margin - self.no_margin)
 
     def cosines(self, embeddings: Tensor, class_vectors: Tensor) -> Tensor:
-        """Cosines (n, classes) to each class, to its nearest vector if it has several."""
+        """Cosines (n, classes) to the nearest vector of each class."""
         all_cosines = self.similarity(embeddings, class_vectors)
         return all_cosines.view(len(embeddings), self.num_classes, -1).amax(dim=2)
 
     def with_margin(self, target_cosines: Tensor) -> Tensor:
-        """What stands in the place of the cosines (n,) to the true classes."""
-        raise AssertionError(f"{type(self).__name__} must define with_margin or logits")
+        """What replaces the cosines (n,) to the true classes."""
+        raise NotImplementedError
 
     def logits(self, embeddings: Tensor, labels: Tensor, class_vectors: Tensor) -> Tensor:
-        """What the cross-entropy is of, (n, classes)."""
+        """Logits (n, classes) of the cross-entropy."""
         cosines = self.cosines(embeddings, class_vectors)
         targets = at(cosines, labels)
         return self.logit_scale * put(cosines, labels, self.with_margin(targets))
@@ -191,7 +192,7 @@ class NormFaceLoss(SphericalLoss):
     """
 
     def __init__(self, embedding_dim: int, num_classes: int, logit_scale: float = 32.0) -> None:
-        super().__init__(embedding_dim, num_classes, logit_scale, 0.0, None)
+        super().__init__(embedding_dim, num_classes, 0.0, logit_scale)
 
     def with_margin(self, target_cosines: Tensor) -> Tensor:
         return target_cosines
@@ -203,16 +204,6 @@ class CosFaceLoss(SphericalLoss):
     Wang et al., CosFace: Large Margin Cosine Loss for Deep Face Recognition, 2018; Wang et al.,
     Additive Margin Softmax for Face Verification, 2018.
     """
-
-    def __init__(
-        self,
-        embedding_dim: int,
-        num_classes: int,
-        margin: float = 0.2,
-        logit_scale: float = 32.0,
-        margin_ramp: Sequence[int] | None = None,
-    ) -> None:
-        super().__init__(embedding_dim, num_classes, logit_scale, margin, margin_ramp)
 
     def with_margin(self, target_cosines: Tensor) -> Tensor:
         return target_cosines - self.margin
@@ -226,19 +217,6 @@ class ArcFaceLoss(SphericalLoss):
     several ``vectors_per_class`` the nearest counts: Deng et al., Sub-center ArcFace, 2020.
     """
 
-    def __init__(
-        self,
-        embedding_dim: int,
-        num_classes: int,
-        margin: float = 0.2,
-        logit_scale: float = 32.0,
-        margin_ramp: Sequence[int] | None = None,
-        vectors_per_class: int = 1,
-    ) -> None:
-        super().__init__(
-            embedding_dim, num_classes, logit_scale, margin, margin_ramp, vectors_per_class
-        )
-
     def with_margin(self, target_cosines: Tensor) -> Tensor:
         return cosine_of_wider_angle(target_cosines, self.margin)
 
@@ -246,18 +224,17 @@ class ArcFaceLoss(SphericalLoss):
 class SphereFaceLoss(SphericalLoss):
     """NormFace with a function of ``m theta_y`` for the true class: A-Softmax.
 
-    Version v0 is ``(-1)^k cos(m theta_y) - 2 k``, which falls with the angle all the way; k is the
-    number of times that pi goes into ``m theta_y``. Liu et al., SphereFace: Deep Hypersphere
-    Embedding for Face Recognition, 2017. The other two are SphereFace-R: v1 is ``cos(min(m theta_y,
-    pi))``; v2 is ``cos theta_y``, but ``cos(theta_j / m)`` for the other classes. Liu et al.,
-    SphereFace Revived: Unifying Hyperspherical Face Recognition, 2022.
+    Version v0 is ``(-1)^k cos(m theta_y) - 2 k``, k being the integer part of ``m theta_y / pi``:
+    it decreases monotonically with the angle. Liu et al., SphereFace: Deep Hypersphere Embedding
+    for Face Recognition, 2017. The others are SphereFace-R: v1 is ``cos(min(m theta_y, pi))``; v2
+    is ``cos theta_y``, but ``cos(theta_j / m)`` for the other classes. Liu et al., SphereFace
+    Revived: Unifying Hyperspherical Face Recognition, 2022.
 
-    Arguments beyond the others' ones:
+    Arguments beyond those of ``SphericalLoss``:
         logit_scale: None takes each embedding's own length for s, as in 2017.
-        detached: the difference between those functions and ``cos theta`` carries no gradient: the
-            loss is that of the margin, but cosines are pushed as NormFace would push them at such a
-            loss. SphereFace-R and its authors' code train so ("characteristic gradient
-            detachment"), because the slope of ``cos(m theta)`` vanishes and explodes along the way.
+        detached: the difference between those functions and ``cos theta`` carries no gradient
+            ("characteristic gradient detachment"). SphereFace-R trains so, because the slope of
+            ``cos(m theta)`` vanishes at some angles and explodes at others.
     """
 
     no_margin = 1.0
@@ -277,7 +254,7 @@ class SphereFaceLoss(SphericalLoss):
                 f"version must be one of {get_args(SphereFaceVersion)}, not {version!r}"
             )
         scale = 1.0 if logit_scale is None else logit_scale
-        super().__init__(embedding_dim, num_classes, scale, margin, margin_ramp)
+        super().__init__(embedding_dim, num_classes, margin, scale, margin_ramp)
         self.scale_is_length = logit_scale is None
         self.detached = detached
         self.version = version
@@ -306,7 +283,7 @@ class SphereFaceLoss(SphericalLoss):
 
 
 def angles_of(cosines: Tensor) -> Tensor:
-    """Angles whose slope is finite, also where a cosine is 1 or -1."""
+    """Angles with finite gradients, also where a cosine is 1 or -1."""
     return torch.arccos(cosines.clamp(SMALLEST_GAP - 1.0, 1.0 - SMALLEST_GAP))
 
 
@@ -319,17 +296,17 @@ def cosine_of_wider_angle(cosines: Tensor, margin: float | Tensor) -> Tensor:
 
 
 def with_gradient_of(source: Tensor, values: Tensor) -> Tensor:
-    """Values whose gradient goes to ``source``, as if they were it plus a constant."""
+    """The values, with the gradient of ``source``."""
     return source + (values - source).detach()
 
 
 def at(values: Tensor, labels: Tensor) -> Tensor:
-    """From values (n, classes), those (n,) of the labels (n,)."""
+    """The values (n,) at the labels (n,) of values (n, classes)."""
     return values.gather(1, labels[:, None])[:, 0]
 
 
 def put(values: Tensor, labels: Tensor, targets: Tensor) -> Tensor:
-    """Values (n, classes) with targets (n,) in the places of the labels (n,)."""
+    """Values (n, classes) with targets (n,) at the labels (n,)."""
     return values.scatter(1, labels[:, None], targets[:, None])
 
 
@@ -345,11 +322,10 @@ class SphereFace2Loss(SphericalLoss):
         positive_weight: lambda.
         exponent: t, which spreads the cosines.
         scale: a factor on the whole loss (the loss weight of the authors' code).
-        initial_bias: where b, one learnable number, starts; None: where the first loss is least.
-        detached: ``g(cos theta) - cos theta`` carries no gradient, so that g weighs pairs but does
-            not bend the way they are pushed: with t = 3 its slope is nearly nil where cosines are
-            negative. The authors' code, and speaker toolkits after it, train so; the paper's text
-            does not say it.
+        initial_bias: initial value of the learnable b; None: the one with the lowest initial loss.
+        detached: ``g(cos theta) - cos theta`` carries no gradient: with t = 3 the slope of g is
+            nearly zero for negative cosines. The authors' code and speaker toolkits train so; the
+            paper does not say it.
     """
 
     def __init__(
@@ -365,7 +341,7 @@ class SphereFace2Loss(SphericalLoss):
         margin_ramp: Sequence[int] | None = None,
         detached: bool = False,
     ) -> None:
-        super().__init__(embedding_dim, num_classes, logit_scale, margin, margin_ramp)
+        super().__init__(embedding_dim, num_classes, margin, logit_scale, margin_ramp)
         if not 0.0 < positive_weight < 1.0:
             raise ValueError(f"positive_weight must lie between 0 and 1, not {positive_weight}")
         if exponent <= 0.0 or scale <= 0.0:
@@ -392,7 +368,7 @@ class SphereFace2Loss(SphericalLoss):
         return self.scale / self.logit_scale * losses.sum(dim=1).mean()
 
     def best_first_bias(self) -> float:
-        """The b of least loss when all cosines are 0: the root of a quadratic equation in e^b."""
+        """The b of lowest loss if all cosines are 0: the root of a quadratic equation in e^b."""
         zero = 2.0 * 0.5**self.exponent - 1.0
         odds = self.positive_weight / ((1.0 - self.positive_weight) * (self.num_classes - 1))
         margin = self.full_margin if self.margin_ramp is None else self.no_margin

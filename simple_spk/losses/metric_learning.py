@@ -11,14 +11,13 @@ PairIndices = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class MetricLearningLoss(nn.Module):
-    """A loss of pytorch-metric-learning (an extra: ``pip install 'simple_spk[metric]'``), called as
-    SimPLE is.
+    """A loss of pytorch-metric-learning over the queue, called like SimPLE's.
 
-    Any of its losses fits that takes pairs or triplets of a batch and a set of references:
-    ``ContrastiveLoss``, ``TripletMarginLoss``, ``SupConLoss``, ``NTXentLoss``,
-    ``MultiSimilarityLoss``. Each query is paired with all keys but its own. That library keeps
-    several numbers for each pair, and for each triplet: queues of some thousands, not of half a
-    million. Embeddings are scored by their cosine; all of these losses normalize by default.
+    It needs the extra ``simple_spk[metric]``. Any loss fits that compares a batch with reference
+    embeddings: ``ContrastiveLoss``, ``TripletMarginLoss``, ``SupConLoss``, ``NTXentLoss``,
+    ``MultiSimilarityLoss``. Each query is paired with all keys but its own. The library keeps
+    several numbers per pair and per triplet: use queues of some thousands. Embeddings are scored
+    by their cosine, as all of these losses normalize by default.
     """
 
     def __init__(self, loss: Callable[..., Tensor]) -> None:
@@ -31,7 +30,7 @@ class MetricLearningLoss(nn.Module):
     ) -> Tensor:
         """The loss of queries (n, dim) with labels (n,) against keys (m, dim) with key_labels (m,).
 
-        own_keys (n,) names for each query the key made from the same crop: that pair is left out.
+        own_keys (n,) is the index of the key of the same crop: that pair is left out.
         """
         pairs = pairs_without_own(labels, key_labels, own_keys)
         with torch.autocast(queries.device.type, enabled=False):
@@ -39,11 +38,10 @@ class MetricLearningLoss(nn.Module):
 
 
 class BatchMetricLearningLoss(nn.Module):
-    """A loss of pytorch-metric-learning within the batch, without a queue, as its benchmarks have
-    it: also those with a vector per class, and those that cannot compare with other embeddings.
+    """A loss of pytorch-metric-learning within the batch, without a queue, as in its benchmarks.
 
-    miner: one of that library's, which chooses the pairs or triplets; None: all of them. With
-    several processes each sees its own part of the batch only.
+    miner: a miner of that library, which chooses pairs or triplets; None: all of them. With several
+    processes each uses its own part of the batch only.
     """
 
     def __init__(

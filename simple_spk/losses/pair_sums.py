@@ -1,14 +1,14 @@
 """Sums of the pair losses over a long queue, and their gradients, in one pass and little memory.
 
-Written by hand because automatic differentiation of the formula keeps several matrices of batch x
-queue (a gigabyte each at 512 x 524,288). Here one tile of them exists at a time:
+Written by hand because automatic differentiation keeps several (batch, queue) matrices, a gigabyte
+each at 512 x 524,288. Here one tile of them exists at a time:
 
-* the tile's logits are one matrix product, because similarities are inner products of lifted
+* the logits of a tile are one matrix product, because similarities are inner products of lifted
   embeddings (``similarity.py``) and the bias is one more column of them;
-* the gradient is taken in the same pass, while the tile is in the cache, by the second product;
-* positive pairs are few: only the keys of speakers in the batch are looked at for them;
+* a second product computes the gradient in the same pass, while the tile is in the cache;
+* positive pairs are few: they are looked for only among the keys of speakers in the batch;
 * keys that are easy negatives for every query, most of them in a trained model, contribute less
-  than rounding: they cost their share of the first product and nothing else.
+  than rounding, and take part in the first product only.
 """
 
 import math
@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-# Elements of a tile: small enough for a processor's cache, large enough to keep a GPU busy.
+# Elements of a tile: small enough for a CPU's cache, large enough to keep a GPU busy.
 TILE_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
 
 
 class PairCounts(NamedTuple):
-    """How many positive and negative pairs there are, as tensors without dimensions."""
+    """Numbers of positive and negative pairs, as tensors ()."""
 
     positives: Tensor
     negatives: Tensor
@@ -44,7 +44,7 @@ def pair_sums(
     """Summed softplus(-(S + b) / r) of positive and softplus((S + b) r) of negative pairs, counted.
 
     lifted_queries (n, lifted_dim) and bias () receive gradients; keys (m, dim) do not, and are
-    lifted tile by tile with ``lift_keys``. The key own_keys[i] is no partner for query i.
+    lifted tile by tile with ``lift_keys``. The key own_keys[i] is not paired with query i.
     """
     queries = torch.cat([lifted_queries, bias.expand(len(lifted_queries), 1)], dim=1)
     positive_sum, negative_sum, positives, negatives = _PairSums.apply(
@@ -68,14 +68,14 @@ class _PairSums(torch.autograd.Function):
         sharpness: float,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         scaled_queries = queries * sharpness
-        # A pair below this logit has a loss, and a gradient weight, of less than rounding of 1e-3.
+        # Below this logit, loss and gradient weight of a pair are less than rounding of 1e-3.
         negligible = math.log(torch.finfo(queries.dtype).eps) - 7.0
         positive_gradient, negative_gradient = torch.zeros_like(queries), torch.zeros_like(queries)
         positive_sum, negative_sum = queries.new_zeros(()), queries.new_zeros(())
         positives, excluded = own_keys.new_zeros(()), own_keys.new_zeros(())
         tile_keys = max(1, TILE_ELEMENTS.get(queries.device.type, 2**24) // len(queries))
         starts = range(0, len(keys), tile_keys)
-        # Keys that are partners of a positive pair or somebody's own, in ascending order.
+        # Keys that are in a positive pair or a query's own, in ascending order.
         related = torch.isin(key_labels, labels).index_fill_(0, own_keys, True).nonzero()[:, 0]
         edges = torch.tensor([*starts, len(keys)], device=keys.device)
         bounds = torch.searchsorted(related, edges).tolist()
@@ -96,7 +96,7 @@ class _PairSums(torch.autograd.Function):
             excluded += (same | own).sum()
             logits[:, columns] = related_logits.masked_fill_(same | own, -torch.inf)
 
-            hard = (~(logits.amax(dim=0) <= negligible)).nonzero()[:, 0]  # also what is no number
+            hard = (~(logits.amax(dim=0) <= negligible)).nonzero()[:, 0]  # NaN included
             if 2 * len(hard) < len(tile):
                 logits, tile = logits[:, hard], tile[hard]
             # The floor keeps denormal numbers, which are slow, out of the second product.

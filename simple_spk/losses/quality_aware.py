@@ -1,6 +1,6 @@
-"""Losses over class vectors in which an embedding's length says how good a recording is.
+"""Losses over class vectors in which the embedding length measures the quality of a recording.
 
-They want lengths that are free: an encoder that holds its embedding length teaches them nothing.
+They need an embedding head whose length is free from the first step.
 """
 
 import math
@@ -23,9 +23,10 @@ from simple_spk.losses.margin import (
 
 
 def log_bessel_i(order: float, values: Tensor) -> Tensor:
-    """``log I_order`` of positive values (n,), by the power series: all its terms are positive.
+    """``log I_order`` of positive values (n,), by the power series, in double precision.
 
-    Computed in double precision with as many terms as the largest value needs, about its half.
+    Written by hand because SciPy's underflows for large orders. All terms are positive; their
+    number grows with half of the largest value.
 
     >>> log_bessel_i(0.5, torch.tensor([1.0]))  # I_1/2(x) = sqrt(2 / (pi x)) sinh x
     tensor([-0.0644])
@@ -42,16 +43,16 @@ def log_bessel_i(order: float, values: Tensor) -> Tensor:
 
 
 class MagFaceLoss(SphericalLoss):
-    """ArcFace whose margin rises with the length a of the embedding, which is paid for.
+    """ArcFace whose margin rises with the length a of the embedding, plus a regularizer of a.
 
-    The margin rises evenly from the first of ``margins`` to the second while a goes from the first
-    of ``lengths`` to the second, u; a is held within them. ``length_weight (1 / a + a / u^2)`` is
-    added. Meng et al., MagFace: A Universal Representation for Face Recognition and Quality
-    Assessment, 2021. The defaults are theirs, but for the scale and the margins, which are smaller,
-    as is usual for speakers.
+    The margin rises linearly from the first of ``margins`` to the second while a goes from the
+    first of ``lengths`` to the second, u; a is clamped to them. The regularizer is
+    ``length_weight (1 / a + a / u^2)``. Meng et al., MagFace: A Universal Representation for Face
+    Recognition and Quality Assessment, 2021. The defaults are theirs except for scale and margins,
+    which are smaller, as is usual for speakers.
 
-    Longer embeddings must not be a loss from the start: ``least_length_weight`` is the weight below
-    which the shortest length could be the best for all (theirs is 1.5 times that of their setting).
+    Below ``least_length_weight`` the shortest length can be optimal for all recordings (the
+    authors' weight is 1.5 times that of their setting).
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class MagFaceLoss(SphericalLoss):
         length_weight: float = 35.0,
         logit_scale: float = 32.0,
     ) -> None:
-        super().__init__(embedding_dim, num_classes, logit_scale, 0.0, None)
+        super().__init__(embedding_dim, num_classes, 0.0, logit_scale)
         if len(margins) != 2 or not 0.0 <= margins[0] <= margins[1]:
             raise ValueError(f"margins must be two rising numbers, not {margins}")
         if len(lengths) != 2 or not 0.0 < lengths[0] < lengths[1]:
@@ -97,8 +98,8 @@ class AdaFaceLoss(SphericalLoss):
     """NormFace with ``s (cos(theta_y - m z) - m z - m)`` for the true class, where z in [-1, 1] is
     the embedding's length, standardized: the margin is angular for short, additive for long ones.
 
-    ``z = h (|x| - mean) / standard deviation``, held within -1 and 1, without gradient; both
-    moments are moving averages in which ``newest_weight`` is a batch's share, as in the authors'
+    ``z = h (|x| - mean) / standard deviation``, clamped to [-1, 1], without gradient; both moments
+    are moving averages with the weight ``newest_weight`` for the newest batch, as in the authors'
     code. ``concentration`` is h. Kim et al., AdaFace: Quality Adaptive Margin for Face Recognition,
     2022; their margin is 0.4, their scale 64.
     """
@@ -116,7 +117,7 @@ class AdaFaceLoss(SphericalLoss):
         newest_weight: float = 0.01,
         margin_ramp: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(embedding_dim, num_classes, logit_scale, margin, margin_ramp)
+        super().__init__(embedding_dim, num_classes, margin, logit_scale, margin_ramp)
         if concentration < 0.0 or not 0.0 < newest_weight <= 1.0:
             raise ValueError(
                 f"concentration {concentration} must not be negative, newest_weight "
@@ -134,7 +135,7 @@ class AdaFaceLoss(SphericalLoss):
             self.length_mean.lerp_(of_all_ranks.mean(), self.newest_weight)
             if len(of_all_ranks) > 1:
                 self.length_deviation.lerp_(of_all_ranks.std(), self.newest_weight)
-        # The small number tells equal lengths from rounding.
+        # The small number keeps rounding of equal lengths from being amplified.
         standardized = (lengths - self.length_mean) / (self.length_deviation + 1e-3)
         qualities = (self.concentration * standardized).clamp(-1.0, 1.0)
         cosines = self.cosines(embeddings, class_vectors)
@@ -150,13 +151,13 @@ class SCFArcFaceLoss(ArcFaceLoss):
 
     With d components, radius s and concentration k, a multiple of the length: ``-k cos theta_y -
     (d / 2 - 1) log k + log I_{d/2 - 1}(k) + d / 2 log(2 pi s^2)``, where theta_y carries no
-    gradient. Its least value has ``I_{d/2}(k) / I_{d/2 - 1}(k) = cos theta_y``: embeddings near
-    their class grow long. Li et al., Spherical Confidence Learning for Face Recognition, 2021;
-    there k comes from a network of its own, trained last. Plain means of such embeddings are that
-    paper's pooling by confidence.
+    gradient. Its minimum is at ``I_{d/2}(k) / I_{d/2 - 1}(k) = cos theta_y``: embeddings near their
+    class vector grow long. Li et al., Spherical Confidence Learning for Face Recognition, 2021;
+    there a separate network, trained last, gives k. The plain mean of such embeddings is that
+    paper's confidence pooling.
 
     Arguments beyond ArcFace's:
-        confidence_weight: a factor on the second part.
+        confidence_weight: weight of the second part.
         concentration_per_length: k for an embedding of length 1.
     """
 

@@ -20,19 +20,19 @@ class SimPLELoss(nn.Module):
 
     Arguments, with the paper's letters:
         similarity: S, shared with scoring.
-        positive_weight: alpha, the share of positive pairs in the loss.
-        sharpness: r, which stresses hard negatives and easy positives.
+        positive_weight: alpha, the weight of positive pairs.
+        sharpness: r, which emphasizes hard negatives and easy positives.
         scale: a factor on the whole loss (the loss weight of the authors' code).
-        initial_bias: where b, one learnable number, starts. A pair is accepted if S > -b.
-        reduction: "separate" takes the means of positives and of negatives apart, as the authors'
-            code does (only so does alpha = 0.001 make sense); "joint" takes one mean over all
-            pairs, as the formula reads.
+        initial_bias: initial value of b, one learnable number. A pair is accepted if S > -b.
+        reduction: "separate" averages positives and negatives separately, as the authors' code
+            does (alpha = 0.001 only makes sense so); "joint" takes one mean over all pairs, as the
+            formula reads.
 
-    positive_weight, sharpness and scale are numbers, or mappings from a training step to the number
-    that holds from that step on: ``{0: 2.0, 5000: 4.0}`` starts softly and goes on sharply.
+    positive_weight, sharpness and scale are numbers, or mappings from the training step at which a
+    number begins to hold: ``{0: 2.0, 5000: 4.0}``.
 
     With several processes the means run over the pairs of all of them, so that averaged gradients
-    equal those of one process on the joined batch.
+    equal those of one process with the joined batch.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SimPLELoss(nn.Module):
         self.bias = nn.Parameter(torch.tensor(float(initial_bias)))
 
     def at_step(self, step: int) -> None:
-        """Take the numbers that hold at this training step."""
+        """Set the values of this training step."""
         self.positive_weight = self.positive_weights(step)
         self.sharpness = self.sharpnesses(step)
         self.scale = self.scales(step)
@@ -70,8 +70,8 @@ class SimPLELoss(nn.Module):
     ) -> Tensor:
         """The loss of queries (n, dim) with labels (n,) against keys (m, dim) with key_labels (m,).
 
-        own_keys (n,) names for each query the key made from the same crop: that pair is left out.
-        Keys need no gradient (they come from a queue); if they do, the plain formula gives it.
+        own_keys (n,) is the index of the key of the same crop: that pair is left out. Keys that
+        require a gradient (those of a queue do not) get it from ``reference``.
         """
         if keys.requires_grad:
             return self.reference(queries, labels, keys, key_labels, own_keys)
@@ -92,7 +92,7 @@ class SimPLELoss(nn.Module):
     def reference(
         self, queries: Tensor, labels: Tensor, keys: Tensor, key_labels: Tensor, own_keys: Tensor
     ) -> Tensor:
-        """The same number as ``forward``, written as the formula reads: (n, m) matrices in full."""
+        """The same loss as ``forward``, as the formula reads, with whole (n, m) matrices."""
         scores = self.similarity(queries, keys) + self.bias
         same = labels[:, None] == key_labels[None, :]
         own = torch.zeros_like(same).scatter_(1, own_keys[:, None], True)

@@ -11,18 +11,18 @@ HeadForm = Literal["cartesian", "polar"]
 
 
 class EmbeddingHead(nn.Module):
-    """A linear layer whose output is the embedding (cartesian: the paper's text) or the embedding's
-    direction, its length being a softplus output of its own (polar: the authors' face code).
+    """A linear layer that gives the embedding (cartesian: the paper's text), or its direction, the
+    length being a separate softplus output (polar: the authors' face code).
 
-    hidden_dim: size of a layer with ReLU before it; None, as everywhere in the paper, for none.
+    hidden_dim: size of a hidden layer with ReLU; None, as everywhere in the paper, for none.
 
-    The other arguments are ours, for a reliable start; at their defaults they change nothing.
+    The other arguments are ours: they stabilize the start of training. Their defaults do nothing.
         centered: BatchNorm without scale and shift on the linear output, so that directions differ
             from the first step on.
-        initial_length, hold_steps: for that many training steps every embedding has exactly this
-            length. While the mean positive cosine is below b_theta the loss would shrink lengths
-            to zero, and with them all gradients. A polar length then starts from here.
-        minimum_length: a polar length stays above it for ever.
+        initial_length, hold_steps: for so many training steps every embedding has exactly this
+            length. While the mean positive cosine is below b_theta, the loss would shrink lengths
+            and with them all gradients to zero. A polar length starts from this value.
+        minimum_length: lower bound of a polar length.
     """
 
     length_is_held: Tensor
@@ -68,7 +68,7 @@ class EmbeddingHead(nn.Module):
             nn.init.zeros_(self.length.bias)
 
     def at_step(self, step: int) -> None:
-        """Hold the length before training step ``hold_steps``, free it from there on."""
+        """Fix the length before training step ``hold_steps``; from there on it is free."""
         self.length_is_held.fill_(step < self.hold_steps)
 
     def forward(self, statistics: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Kaldi-compatible log-mel filterbank energies, for whole batches, on any device.
+"""Kaldi-compatible log-mel filterbank energies of batches, on any device.
 
-Written by hand because ``torchaudio.compliance.kaldi.fbank`` takes one recording at a time and does
-not know of padding.
+Written by hand because ``torchaudio.compliance.kaldi.fbank`` takes one recording at a time, without
+padding.
 """
 
 import math
@@ -17,7 +17,7 @@ from simple_spk.models.saved_arguments import remember_arguments
 INT16_SCALE = 32768.0  # Kaldi's samples are 16-bit integers, ours lie in [-1, 1]
 PRE_EMPHASIS = 0.97
 Window = Literal["povey", "hamming"]
-# Frames computed at a time: on a processor, what its cache holds, which is three times faster.
+# Frames computed at a time: on a CPU as many as its cache holds, which is three times faster.
 BLOCK_FRAMES = {"cpu": 800, "cuda": 2**15}
 
 
@@ -26,9 +26,9 @@ class Fbank(nn.Module):
     """Log-mel energies of waveforms, minus their mean over time.
 
     With ``dither=0`` and ``mean_normalization=False`` the values equal Kaldi's. Dither (in units of
-    16-bit samples) is added as noise while training; at test time its expected energy is added
-    instead, so that digital silence looks the same in both and results do not depend on chance.
-    The window is Kaldi's own, Povey's, or the Hamming window that WeSpeaker chooses.
+    16-bit samples) is added as noise in training; at test time its expected energy is added
+    instead, so that digital silence looks the same in both and results are deterministic. The
+    window is Kaldi's default, Povey's, or the Hamming window of WeSpeaker.
     """
 
     window: Tensor
@@ -65,18 +65,18 @@ class Fbank(nn.Module):
         # brings samples to Kaldi's scale on the way
         self.register_buffer("window", weights * INT16_SCALE, persistent=False)
         self.register_buffer("mel", mel.float(), persistent=False)
-        # White noise is a sum of impulses of random height, whose expected energies add up.
+        # White noise is a sum of impulses of random height; their expected energies add up.
         impulses = torch.eye(self.frame_samples) * (dither / INT16_SCALE)
         energies = self._energies(impulses.double()).sum(dim=0)
         self.register_buffer("dither_energies", energies, persistent=False)
 
     @property
     def frame_seconds(self) -> float:
-        """How long a frame is: what is shorter has no features."""
+        """Duration of a frame; shorter recordings have no features."""
         return self.frame_samples / self.sample_rate
 
     def num_frames(self, samples: Tensor) -> Tensor:
-        """How many whole frames fit into recordings of so many samples."""
+        """Numbers of whole frames in recordings of so many samples."""
         frames = 1 + (samples - self.frame_samples) // self.shift_samples
         return frames.clamp(min=0)
 
@@ -101,8 +101,8 @@ class Fbank(nn.Module):
             noise = torch.randn_like(waveforms)
             waveforms = torch.add(waveforms, noise, alpha=self.dither / INT16_SCALE)
         else:
-            # Without noise, the quiet end of a spectrum may lie more than seven digits below its
-            # loud end, and a logarithm makes every digit visible.
+            # Without noise, a spectrum may span more than the seven digits of single precision,
+            # and the logarithm shows them all.
             waveforms = waveforms.double()
         block = BLOCK_FRAMES.get(waveforms.device.type, 2**15)
         rows = max(1, block * self.shift_samples // waveforms.shape[-1])
@@ -112,7 +112,7 @@ class Fbank(nn.Module):
     def normalized_logarithms(
         self, energies: Tensor, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """What ``forward`` returns, from mel energies (n, frames, num_mels)."""
+        """The features and lengths of ``forward``, from mel energies (n, frames, num_mels)."""
         if not self.training:
             energies = energies + self.dither_energies
         features = energies.clamp(min=torch.finfo(torch.float32).eps).log()
@@ -130,15 +130,15 @@ class Fbank(nn.Module):
         return features, frame_lengths
 
     def _energies(self, waveforms: Tensor) -> Tensor:
-        """Mel energies (n, frames, num_mels) of waveforms (n, samples), as exact as their type."""
+        """Mel energies (n, frames, num_mels) of waveforms (n, samples)."""
         spectrum = self.spectrum(waveforms)
         powers = spectrum[..., 0].square() + spectrum[..., 1].square()
         return powers[..., :-1].float() @ self.mel  # no mel filter reaches the Nyquist bin
 
     def spectrum(self, waveforms: Tensor) -> Tensor:
         """Spectra (n, frames, bins, 2), real and imaginary, of the frames of waveforms."""
-        # Kaldi takes the mean out of each frame, then emphasizes. Emphasis comes first here, once
-        # for all frames; a mean is scaled by it.
+        # Kaldi subtracts the mean of each frame, then emphasizes. Emphasis is linear: it comes
+        # first here, once for all frames, and scales the means.
         plain = waveforms.unfold(-1, self.frame_samples, self.shift_samples)
         means = plain.mean(-1, keepdim=True)
         emphasized = waveforms - PRE_EMPHASIS * functional.pad(waveforms, (1, 0))[..., :-1]

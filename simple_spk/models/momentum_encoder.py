@@ -1,4 +1,4 @@
-"""The moving-average encoder that turns recordings into keys."""
+"""The momentum encoder: a moving average of the encoder that computes the keys."""
 
 import copy
 
@@ -9,13 +9,13 @@ from simple_spk.schedules import StepwiseValue
 
 
 class MomentumEncoder(nn.Module):
-    """A frozen copy of an encoder that follows it: theta_q <- eta theta_q + (1 - eta) theta.
+    """A copy of an encoder, updated as theta_k <- eta theta_k + (1 - eta) theta, without gradient.
 
-    Only parameters are averaged. BatchNorm of the copy runs in the mode of this module, on its own
-    batches, as in the authors' code; the copy is never used at test time.
+    Only parameters are averaged. BatchNorm of the copy computes its own batch statistics, as in the
+    authors' code; the copy is never used at test time.
 
-    ``momentum``, the paper's eta, is one number, or a mapping from a training step to the number
-    that holds from that step on, for runs too short for 0.999: ``{0: 0.9, 300: 0.99}``.
+    ``momentum``, the paper's eta, is a number, or for runs too short for 0.999 a mapping from the
+    training step at which a number begins to hold: ``{0: 0.9, 300: 0.99}``.
     """
 
     def __init__(self, encoder: nn.Module, momentum: float | dict[int, float] = 0.999) -> None:
@@ -30,7 +30,7 @@ class MomentumEncoder(nn.Module):
         self.encoder = copy.deepcopy(encoder).requires_grad_(False)
 
     def at_step(self, step: int) -> None:
-        """Take the momentum that the schedule names for this training step."""
+        """Set the momentum of this training step."""
         self.momentum = self.schedule(step)
 
     @torch.no_grad()
@@ -42,5 +42,5 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, *inputs: Tensor | None) -> Tensor:
-        """Keys: what the copy makes of an encoder's inputs."""
+        """Keys (n, dim) of the encoder's inputs."""
         return self.encoder(*inputs)

@@ -1,7 +1,7 @@
-"""ResNet-34 for speech, with statistics pooling, for which padding never changes an embedding.
+"""ResNet-34 for speech with statistics pooling; padding never changes an embedding.
 
 Written by hand because SpeechBrain's ResNet ignores lengths. Layer names follow WeSpeaker's
-ResNet-34, so that its weights can be carried over.
+ResNet-34, so that its weights can be imported.
 """
 
 import torch
@@ -21,7 +21,7 @@ class ResNet(nn.Module):
         blocks: residual blocks per stage; (3, 4, 6, 3) makes ResNet-34.
         stem_stride: stride of the first convolution; 2 makes everything four times cheaper.
         embedding_dim: size of the embedding.
-        output: further arguments of ``EmbeddingHead``: its form, and helps for starting.
+        output: further arguments of ``EmbeddingHead``: its form and its stabilizers.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ResNet(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut."""
+    """Two convolutions with a residual connection."""
 
     def __init__(self, input_channels: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Block(nn.Module):
 
 
 class ValidFrames:
-    """Zeroes what lies behind each recording's end, as convolutions expect of padding."""
+    """Sets the frames after each recording's end to zero, as convolutions pad."""
 
     def __init__(self, lengths: Tensor | None) -> None:
         self.lengths = lengths
@@ -89,7 +89,7 @@ class ValidFrames:
     def __call__(self, maps: Tensor, stride: int = 1) -> Tensor:
         """Maps (n, channels, height, frames) with zeros in the frames that are padding.
 
-        stride is that of the convolution that made the maps: it shortens every recording.
+        stride is that of the convolution that made the maps.
         """
         if self.lengths is None:
             return maps
@@ -103,7 +103,7 @@ class ValidFrames:
 def statistics_pooling(frames: Tensor, lengths: Tensor | None) -> Tensor:
     """Mean and standard deviation over time, (n, 2 * channels), of frames (n, channels, time).
 
-    Frames behind a recording's length must be zero, and do not count.
+    Frames after a recording's length must be zero, and do not count.
     """
     frames = frames.float()
     if lengths is None:

@@ -1,4 +1,4 @@
-"""Objects that remember how they were made, so that a model can be written down as plain data."""
+"""Constructor arguments kept as plain data, so that a model can be saved and built again."""
 
 import functools
 import inspect
@@ -11,7 +11,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def remember_arguments(cls: Class) -> Class:
-    """Class decorator: instances hold their constructor's arguments as plain data in .arguments.
+    """Class decorator: instances keep their constructor's arguments as plain data in .arguments.
 
     >>> @remember_arguments
     ... class Point:
@@ -22,25 +22,21 @@ def remember_arguments(cls: Class) -> Class:
     changed: Any = cls
     original = changed.__init__
     signature = inspect.signature(original)
-    names = [
-        name
-        for name, parameter in list(signature.parameters.items())[1:]  # without self
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         original(self, *args, **kwargs)
-        self.arguments = {name: _plain(bound.arguments[name]) for name in names}
+        del bound.arguments["self"]
+        self.arguments = {name: _plain(value) for name, value in bound.arguments.items()}
 
     changed.__init__ = init
     return cls
 
 
 def _plain(value: Any) -> Any:
-    """A value as YAML-safe data, free of the types that a YAML loader leaves in it."""
+    """A value as YAML-safe data, without the types that HyperPyYAML leaves in it."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -68,7 +64,7 @@ def wrong_argument(function: Callable[..., Any], arguments: Mapping[str, Any]) -
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
-    """Whether plain data is of a declared type; True is no number, and no number is infinite."""
+    """Whether plain data is of a declared type; booleans and infinities are not numbers."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(_is_of_type(value, one) for one in inner)

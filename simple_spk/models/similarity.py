@@ -1,9 +1,8 @@
-"""Pairwise similarities: the one object that both trains and scores.
+"""Pairwise similarities, used by the loss and by scoring alike.
 
-Every similarity here is an inner product of *lifted* embeddings,
-``S(x, z) = <lift_queries(x), lift_keys(z)>``. That is what lets the loss walk a queue of half a
-million keys, and scoring a list of half a million trials, with plain products, without knowing
-which similarity is in use.
+Every similarity is an inner product of *lifted* embeddings, that is of embeddings with a further
+component: ``S(x, z) = <lift_queries(x), lift_keys(z)>``. So the loss over a queue of half a million
+keys, and the scores of half a million trials, are matrix products for any similarity.
 """
 
 import torch
@@ -19,12 +18,12 @@ class Similarity(nn.Module):
     """A symmetric score of two embeddings, written as an inner product of lifted embeddings."""
 
     def lift_queries(self, queries: Tensor) -> Tensor:
-        """Queries (n, dim) as (n, lifted_dim); all learnable parameters act here."""
-        raise AssertionError(f"{type(self).__name__} must define lift_queries")
+        """Queries (n, dim) as (n, lifted_dim); learnable parameters belong here."""
+        raise NotImplementedError
 
     def lift_keys(self, keys: Tensor) -> Tensor:
-        """Keys (m, dim) as (m, lifted_dim); free of parameters, so that stored keys stay valid."""
-        raise AssertionError(f"{type(self).__name__} must define lift_keys")
+        """Keys (m, dim) as (m, lifted_dim), without parameters, so that stored keys stay valid."""
+        raise NotImplementedError
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         """All scores (n, m) of queries (n, dim) against keys (m, dim)."""
@@ -71,9 +70,9 @@ class GeneralizedInnerProduct(Similarity):
 
 @remember_arguments
 class CosineSimilarity(Similarity):
-    """The cosine between embeddings: the paper's ablation, and what proxy losses score with.
+    """``scale`` times the cosine: the paper's ablation, and the score of losses over class vectors.
 
-    Training with SimPLE wants scores of more than one unit: a ``scale`` multiplies them.
+    SimPLE needs a scale above 1, as its scores must exceed one unit.
     """
 
     def __init__(self, scale: float = 1.0) -> None:

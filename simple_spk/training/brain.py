@@ -1,4 +1,4 @@
-"""The training step on SpeechBrain's Brain: encoder, moving average, queue, loss, in this order."""
+"""The training step on SpeechBrain's Brain: encoder, momentum encoder, queue and loss."""
 
 import difflib
 import logging
@@ -23,9 +23,11 @@ from simple_spk.distributed import (
 from simple_spk.losses.simple import SimPLELoss
 from simple_spk.training.log import TrainingLog, plain_numbers
 
+logger = logging.getLogger(__name__)
+
 
 def seed_step(seed: int, epoch: int, step: int) -> None:
-    """Make all random numbers of a training step a function of where the step stands."""
+    """Make all random numbers of a training step a function of seed, epoch, step and rank."""
     state = np.random.SeedSequence((seed, epoch, step, rank())).generate_state(3)
     torch.manual_seed(int(state[0]))
     np.random.seed(int(state[1]))
@@ -35,16 +37,23 @@ def seed_step(seed: int, epoch: int, step: int) -> None:
 def parameter_groups(
     modules: nn.Module, options_of_prefix: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Optimizer groups: one for each prefix of parameter names, and one for all the others."""
+    """Optimizer groups: one for each prefix of parameter names, and one for all the others.
+
+    A parameter belongs to the first prefix that its name begins with.
+
+    >>> modules = nn.ModuleDict({"encoder": nn.Linear(2, 2), "loss": nn.Linear(1, 1)})
+    >>> groups = parameter_groups(modules, {"loss.bias": {"lr": 0.01}})
+    >>> [(len(group.pop("params")), group) for group in groups]
+    [(3, {}), (1, {'lr': 0.01})]
+    """
     groups: dict[str, list[nn.Parameter]] = {prefix: [] for prefix in ("", *options_of_prefix)}
-    for name, parameter in modules.named_parameters():
-        if parameter.requires_grad:
-            prefix = next((p for p in options_of_prefix if name.startswith(p)), "")
-            groups[prefix].append(parameter)
-    names = [name for name, parameter in modules.named_parameters() if parameter.requires_grad]
+    trained = {name: p for name, p in modules.named_parameters() if p.requires_grad}
+    for name, parameter in trained.items():
+        prefix = next((p for p in options_of_prefix if name.startswith(p)), "")
+        groups[prefix].append(parameter)
     for prefix in options_of_prefix:
         if not groups[prefix]:
-            similar = difflib.get_close_matches(prefix, names, n=3, cutoff=0.0)
+            similar = difflib.get_close_matches(prefix, trained, n=3, cutoff=0.0)
             raise ValueError(
                 f"parameter_groups: no parameter's name begins with {prefix}; similar names are "
                 f"{', '.join(similar)}"
@@ -56,27 +65,25 @@ def parameter_groups(
     ]
 
 
-logger = logging.getLogger(__name__)
-
-
 class SimPLEBrain(sb.Brain):
-    """Trains ``encoder`` with ``loss``; the YAML names all parts.
+    """Trains ``encoder`` with ``loss``; the YAML file builds all parts.
 
-    modules: ``encoder`` and ``loss``; if inputs need it, ``front_end`` (inputs -> features,
-    lengths); for a loss over a queue, ``momentum_encoder`` and ``queue``. Without a queue the loss
-    is called as loss(embeddings, labels).
+    modules: ``encoder`` and ``loss``; ``front_end`` (inputs -> features, lengths) if inputs need
+    one; ``momentum_encoder`` and ``queue`` for a loss over a queue. Without a queue the loss is
+    called as loss(embeddings, labels).
 
-    hparams: seed, schedule (step -> factor on learning rates), parameter_groups (see
-    ``init_optimizers``), validation (or None), collapse_check_steps, log_interval, tensorboard
-    (makes a SummaryWriter, or None). Optional: epochs_to_average, best_epoch (see there).
+    hparams: seed, schedule (step -> factor on learning rates), parameter_groups (from prefixes of
+    parameter names to optimizer options, or None), validation (or None), collapse_check_steps,
+    log_interval, tensorboard (makes a SummaryWriter, or None). Optional: epochs_to_average,
+    best_epoch (see there).
 
-    Any submodule with a method ``at_step(step)`` is told the number of each training step.
+    The method ``at_step(step)`` of any submodule that has one is called before each training step.
     """
 
     # ---- one step -------------------------------------------------------------------------------
 
     def compute_forward(self, batch: LabeledBatch, stage: sb.Stage) -> tuple[Tensor, Tensor | None]:
-        """Queries (n, dim) of the encoder and, with a queue, keys (n, dim) of its average."""
+        """Queries (n, dim) and, with a queue, keys (n, dim) of the momentum encoder."""
         features = self.features(batch.inputs.to(self.device, non_blocking=True))
         queries = self.modules.encoder(*features)
         if "queue" not in self.modules:
@@ -86,7 +93,7 @@ class SimPLEBrain(sb.Brain):
     def compute_objectives(
         self, predictions: tuple[Tensor, Tensor | None], batch: LabeledBatch, stage: sb.Stage
     ) -> Tensor:
-        """The loss of this batch, which enters the queue first."""
+        """The loss of this batch, after its keys have entered the queue."""
         queries, keys = predictions
         labels = batch.labels.to(self.device, non_blocking=True)
         if keys is None:
@@ -96,13 +103,13 @@ class SimPLEBrain(sb.Brain):
         return self.modules.loss(queries, labels, *queue.contents(), own_keys)
 
     def features(self, inputs: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
-        """What the encoder takes: features with their lengths, or the inputs as they are."""
+        """The encoder's arguments: features and lengths or, without a front end, the inputs."""
         if "front_end" not in self.modules:
             return (inputs,)
         return self.modules.front_end(inputs, lengths)
 
     def on_fit_batch_start(self, batch: LabeledBatch, should_step: bool) -> None:
-        """Fix all randomness of this step, and everything that depends on the step's number."""
+        """Seed this step, and set everything that depends on its number."""
         seed_step(self.hparams.seed, self.epoch, self.step)
         for module in self.step_aware_modules:
             module.at_step(self.optimizer_step)
@@ -127,7 +134,7 @@ class SimPLEBrain(sb.Brain):
         self.optimizer_step += 1
 
     def check_loss_isfinite(self, loss: Tensor) -> None:
-        """Stop at once: a loss that is no number spoils the queue and the weights for good."""
+        """Stop at once if the loss is not finite: it would spoil the queue and the weights."""
         if not torch.isfinite(loss):
             raise FloatingPointError(
                 f"the loss is no longer finite at training step {self.optimizer_step}: lower the "
@@ -137,7 +144,7 @@ class SimPLEBrain(sb.Brain):
     def on_fit_batch_end(
         self, batch: LabeledBatch, outputs: tuple[Tensor, Any], loss: Tensor, should_step: bool
     ) -> None:
-        """Let the moving average follow, and show how training is doing."""
+        """Update the momentum encoder, and log."""
         if should_step and "momentum_encoder" in self.modules:
             self.modules.momentum_encoder.update(unwrap(self.modules.encoder))
         self.training_log.count_batch(len(batch.labels))
@@ -154,7 +161,7 @@ class SimPLEBrain(sb.Brain):
     # ---- setting up -----------------------------------------------------------------------------
 
     def fit(self, epoch_counter: Any, train_loader: DataLoader) -> None:
-        """Train on the loader's batches; its batch sampler is told the epoch and where to start."""
+        """Train on the loader's batches; its batch sampler has ``set_epoch``."""
         self.sampler: Any = train_loader.batch_sampler
         if ("queue" in self.modules) != ("momentum_encoder" in self.modules):
             raise ValueError("modules: a queue and a momentum_encoder go together")
@@ -172,15 +179,10 @@ class SimPLEBrain(sb.Brain):
         self.training_log.close()
 
     def init_optimizers(self) -> None:
-        """Give each parameter to the first of ``parameter_groups`` whose prefix its name has.
-
-        ``parameter_groups`` maps prefixes such as ``loss.bias`` to optimizer options such as
-        ``{lr: 0.01}``; parameters that match none take the optimizer's own options.
-        """
+        """Make the optimizer with its parameter groups, and keep their learning rates."""
         modules = self.plain_modules
-        self.optimizer = self.opt_class(
-            parameter_groups(modules, self.hparams.parameter_groups or {})
-        )
+        groups = parameter_groups(modules, self.hparams.parameter_groups or {})
+        self.optimizer = self.opt_class(groups)
         for group in self.optimizer.param_groups:
             group["initial_lr"] = group["lr"]
         self.optimizers_dict = {"opt_class": self.optimizer}
@@ -190,16 +192,16 @@ class SimPLEBrain(sb.Brain):
 
     @property
     def plain_modules(self) -> nn.ModuleDict:
-        """All modules, without what wraps those that train on several processes."""
+        """All modules, without their data-parallel wrappers."""
         return nn.ModuleDict({name: unwrap(module) for name, module in self.modules.items()})
 
     def _wrap_distributed(self) -> None:
-        """Data parallelism for modules that train; on CPUs BatchNorm stays local to a process."""
+        """Wrap modules that train for data parallelism; on CPUs BatchNorm stays local."""
         if not self.distributed_launch:
             return
         on_gpu = self.device_type == "cuda"
         for name, module in self.modules.items():
-            if on_gpu:  # the moving average too, so that keys are made as queries are
+            if on_gpu:  # the momentum encoder too, so that keys are computed like queries
                 module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
             if any(parameter.requires_grad for parameter in module.parameters()):
                 self.modules[name] = DistributedDataParallel(
@@ -216,7 +218,7 @@ class SimPLEBrain(sb.Brain):
     # ---- epochs and evaluation ------------------------------------------------------------------
 
     def on_stage_start(self, stage: sb.Stage, epoch: int | None = None) -> None:
-        """Begin an epoch, or go on in its middle after a restart (self.step batches are done)."""
+        """Begin an epoch, or resume one of which self.step batches are done."""
         assert epoch is not None, "the epoch counter names every training epoch"
         self.epoch = epoch
         self.sampler.set_epoch(epoch, first_batch=self.step)
@@ -230,7 +232,7 @@ class SimPLEBrain(sb.Brain):
         if self.hparams.validation is not None:
             metrics = plain_numbers(self.run_evaluation(self.hparams.validation))
         self.training_log.show_epoch(epoch, self.optimizer_step, stage_loss, metrics)
-        # The next epoch starts afresh, also after a restart.
+        # The next epoch starts at its first batch, also after a restart.
         self.step, self.avg_train_loss = 0, 0.0
         if self.best_epoch:
             self.judge_epoch(metrics)
@@ -240,16 +242,16 @@ class SimPLEBrain(sb.Brain):
 
     @property
     def epochs_to_average(self) -> int:
-        """Over how many epochs the final model is averaged; 1: it is that of one epoch."""
+        """Number of epochs over which the weights of the final model are averaged."""
         return getattr(self.hparams, "epochs_to_average", 1)
 
     @property
     def best_epoch(self) -> Mapping[str, str]:
-        """Which epochs count: {max: name of a validation metric}, {min: ...}; empty: the last."""
+        """How epochs are chosen: {max: validation metric} or {min: ...}; empty: the last ones."""
         return getattr(self.hparams, "best_epoch", None) or {}
 
     def judge_epoch(self, metrics: Mapping[str, float]) -> None:
-        """Tell an epoch counter that can stop early how good the epoch was, by a known metric."""
+        """Check ``best_epoch``, and tell its metric to an epoch counter that can stop early."""
         for direction, name in self.best_epoch.items():
             if direction not in ("max", "min") or name not in metrics:
                 raise ValueError(
@@ -260,18 +262,18 @@ class SimPLEBrain(sb.Brain):
                 self.hparams.epoch_counter.update_metric(metrics[name])
 
     def choose_epochs(self) -> None:
-        """Make the model, if the YAML says so, the mean of those after the last or best epochs."""
+        """Average the weights after the last or best epochs, if the YAML file says so."""
         if self.epochs_to_average > 1 or self.best_epoch:
             chosen = {name: unwrap(self.modules[name]) for name in ("encoder", "loss")}
             epochs = self.checkpointer.load_average(chosen, self.epochs_to_average, self.best_epoch)
             kind = "best" if self.best_epoch else "last"
+            names = ", ".join(map(str, epochs))
             logger.info(
-                "the model is the mean of those of the %s %d epochs (%s)",
-                *(kind, len(epochs), ", ".join(map(str, epochs))),
+                "the model is the mean of those of the %s %d epochs (%s)", kind, len(epochs), names
             )
 
     def run_evaluation(self, evaluation: Any, **options: Any) -> dict[str, Any]:
-        """The metrics of an evaluation, made with the trained encoder and the loss's similarity."""
+        """The metrics of an evaluation with the trained encoder and the loss's similarity."""
         self.modules.eval()
         # BatchNorm statistics of CPU processes are local; all must embed with the same ones.
         copy_from_first_rank(unwrap(self.modules.encoder).buffers())
@@ -280,13 +282,13 @@ class SimPLEBrain(sb.Brain):
             return evaluation(self.embed, similarity, **options)
 
     def embed(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Embeddings (n, dim) of inputs (n, ...), padded behind their lengths (n,)."""
+        """Embeddings (n, dim) of inputs (n, ...), padded after their lengths (n,)."""
         if lengths is not None:
             lengths = lengths.to(self.device)
         return unwrap(self.modules.encoder)(*self.features(inputs.to(self.device), lengths))
 
     def check_ranks(self) -> None:
-        """Raise unless all processes trained the same model on the same queue."""
+        """Raise unless weights and queue are equal on all processes."""
         if world_size() == 1:
             return
         state = dict(self.plain_modules.named_parameters())

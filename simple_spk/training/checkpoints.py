@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or do not exist."""
+"""Checkpoints that are complete or do not exist."""
 
 import shutil
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ PARTIAL = "PARTIAL-"
 
 
 class AtomicCheckpointer(Checkpointer):
-    """SpeechBrain's Checkpointer, but a checkpoint gets its name only when it is complete.
+    """SpeechBrain's Checkpointer, with checkpoints that get their name once they are complete.
 
-    The parent writes a checkpoint's index first and its contents afterwards: killed in between, it
-    leaves a folder that looks like the newest checkpoint and cannot be loaded.
+    The parent writes a checkpoint's index first: killed before the contents are written, it leaves
+    a newest checkpoint that cannot be loaded.
     """
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
-        """Write to a folder that recovery does not look at, then rename it."""
+        """Write to a folder that recovery ignores, then rename it."""
         if if_main_process():
-            for left_over in Path(self.checkpoints_dir).glob(f"{PARTIAL}*"):  # of killed runs
+            for left_over in Path(self.checkpoints_dir).glob(f"{PARTIAL}*"):  # by killed runs
                 shutil.rmtree(left_over)
         saved = super().save_checkpoint(*args, **kwargs)
         if if_main_process():
@@ -39,21 +39,24 @@ class AtomicCheckpointer(Checkpointer):
     def save_epoch(
         self, meta: Mapping[str, Any], epochs_to_keep: int, best: Mapping[str, str]
     ) -> None:
-        """Save at the end of an epoch, and keep the last of these and, with ``best`` as
-        ``load_average`` takes it, the best ones; others are now of no use."""
+        """Save at the end of an epoch; keep the last ``epochs_to_keep`` such checkpoints and, with
+        ``best`` as in ``load_average``, the best ones; delete all others."""
         self.save_checkpoint(meta=meta, end_of_epoch=True)
         kept = {f"{direction}_keys": [name] for direction, name in best.items()}
-        for is_kind, number in ((_ends_epoch, epochs_to_keep), (_interrupts_epoch, 0)):
+        for ends_epoch, number in ((True, epochs_to_keep), (False, 0)):
             self.delete_checkpoints(
-                num_to_keep=number, ckpt_predicate=is_kind, importance_keys=[ckpt_recency], **kept
+                num_to_keep=number,
+                ckpt_predicate=lambda saved, kind=ends_epoch: _ends_epoch(saved) == kind,
+                importance_keys=[ckpt_recency],
+                **kept,
             )
 
     def load_average(
         self, modules: Mapping[str, nn.Module], epochs: int, best: Mapping[str, str]
     ) -> list[int]:
-        """Load modules with the mean of their weights after the last epochs; which these were.
+        """Load modules with the mean of their weights after the last epochs; return these epochs.
 
-        With ``best``, {max: metric} or {min: metric}, the mean is that of the best epochs.
+        With ``best``, {max: metric} or {min: metric}, it is the mean over the best epochs.
         Statistics of BatchNorm are averaged like weights.
         """
         found = self.find_checkpoints(
@@ -78,8 +81,3 @@ class AtomicCheckpointer(Checkpointer):
 def _ends_epoch(checkpoint: Any) -> bool:
     """Whether a checkpoint was saved at the end of an epoch."""
     return bool(checkpoint.meta["end-of-epoch"])
-
-
-def _interrupts_epoch(checkpoint: Any) -> bool:
-    """Whether a checkpoint was saved within an epoch."""
-    return not _ends_epoch(checkpoint)

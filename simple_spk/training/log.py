@@ -1,4 +1,4 @@
-"""How training is doing: a progress bar, TensorBoard, lines of the log, and a warning."""
+"""The training log: progress bar, TensorBoard, log lines, and a warning of collapse."""
 
 import logging
 import time
@@ -13,9 +13,12 @@ from tqdm import tqdm
 from simple_spk.distributed import rank
 from simple_spk.models.similarity import GeneralizedInnerProduct, Similarity
 
+logger = logging.getLogger(__name__)
+HEADLINES = ("mean_accuracy", "eer", "min_dcf_0.01", "min_dcf_0.05")  # metrics in a log line
+
 
 class BatchGeometry(NamedTuple):
-    """How the embeddings of a batch lie to each other; every field is a mean, nan over no pairs."""
+    """Means over the pairs of a batch, NaN if there are none, and the mean embedding length."""
 
     positive_similarity: float
     negative_similarity: float
@@ -26,7 +29,7 @@ class BatchGeometry(NamedTuple):
 
 @torch.no_grad()
 def batch_geometry(embeddings: Tensor, labels: Tensor, similarity: Similarity) -> BatchGeometry:
-    """Means over the pairs of different embeddings (n, dim) of one batch, by equality of labels."""
+    """The geometry of embeddings (n, dim) with labels (n,); none is paired with itself."""
     embeddings = embeddings.float()
     same = labels[:, None] == labels[None, :]
     positive, negative = same & ~torch.eye(len(labels), dtype=torch.bool, device=same.device), ~same
@@ -41,12 +44,12 @@ def batch_geometry(embeddings: Tensor, labels: Tensor, similarity: Similarity) -
 
 
 def collapse_warning(geometry: BatchGeometry, similarity: Similarity) -> str | None:
-    """What has gone wrong, and what helps; None if the embeddings look healthy."""
+    """What is wrong, and what helps; None if the embeddings look healthy."""
     cure = (
         "Hold the embedding length at first (initial_length, hold_steps), center the embedding "
         "(centered), raise positive_weight, or lower the learning rate."
     )
-    # Lengths matter only where the score depends on them; a length that is no number counts too.
+    # Lengths matter only where the score depends on them. The comparison is true for NaN, too.
     if isinstance(similarity, GeneralizedInnerProduct) and not geometry.length >= 0.5:
         return (
             f"Training is collapsing: the mean embedding length is {geometry.length:.3f}, and "
@@ -61,16 +64,11 @@ def collapse_warning(geometry: BatchGeometry, similarity: Similarity) -> str | N
     return None
 
 
-logger = logging.getLogger(__name__)
-# What a line of the log has room for.
-HEADLINES = ("mean_accuracy", "eer", "min_dcf_0.01", "min_dcf_0.05")
-
-
 class TrainingLog:
-    """Shows the steps and epochs of a training; of several processes, the first one does.
+    """Logs steps and epochs on the first process.
 
     tensorboard: makes a SummaryWriter, or None.
-    collapse_check_steps: from this training step on, a collapse is warned of, once an epoch.
+    collapse_check_steps: from this training step on, it warns of a collapse, once an epoch.
     """
 
     def __init__(
@@ -85,7 +83,7 @@ class TrainingLog:
         self.has_progress_bar = has_progress_bar and self.is_shown
 
     def begin_epoch(self, epoch: int | None, batches: int, batches_done: int) -> None:
-        """Draw the progress bar of an epoch, some of whose batches a killed run may have done."""
+        """Start the progress bar of an epoch, of which some batches may be done."""
         self.crops_since_log, self.last_log_time = 0, time.perf_counter()
         self.has_warned = False
         self.progress_bar = tqdm(
@@ -98,7 +96,7 @@ class TrainingLog:
         )
 
     def count_batch(self, crops: int) -> None:
-        """Move the progress bar on by one batch."""
+        """Advance the progress bar by one batch."""
         self.crops_since_log += crops
         self.progress_bar.update()
 
@@ -111,12 +109,17 @@ class TrainingLog:
         loss: Any,  # the module: its similarity and, if it has one, its bias
         learning_rate: float,
     ) -> None:
-        """The numbers of a training step whose queries (n, dim) with labels (n,) had this loss."""
+        """Log a training step whose queries (n, dim) with labels (n,) had this loss."""
         geometry = batch_geometry(queries, labels, loss.similarity)
         now = time.perf_counter()
         crops_per_second = self.crops_since_log / (now - self.last_log_time)
         self.crops_since_log, self.last_log_time = 0, now
-        values = {"loss": loss_value, **geometry._asdict(), "crops_per_second": crops_per_second}
+        values = {
+            "loss": loss_value,
+            **geometry._asdict(),
+            "crops_per_second": crops_per_second,
+            "learning_rate": learning_rate,
+        }
         bias = ""
         if hasattr(loss, "bias"):
             values["bias"] = float(loss.bias.detach())
@@ -126,7 +129,6 @@ class TrainingLog:
             f"S+ {geometry.positive_similarity:.2f}, S- {geometry.negative_similarity:.2f}, "
             f"{crops_per_second:.0f} crops/s"
         )
-        values["learning_rate"] = learning_rate
         self._write_scalars("train", values, step)
         if self.is_shown and step >= self.collapse_check_steps and not self.has_warned:
             warning = collapse_warning(geometry, loss.similarity)
@@ -135,13 +137,13 @@ class TrainingLog:
                 self.has_warned = True
 
     def close_progress_bar(self) -> None:
-        """End the progress bar of an epoch: validation has its own."""
+        """Close the progress bar of an epoch: validation has its own."""
         self.progress_bar.close()
 
     def show_epoch(
         self, epoch: int | None, step: int, loss_value: float, metrics: Mapping[str, float]
     ) -> None:
-        """The mean loss of an epoch that ended at a training step, and its validation metrics."""
+        """Log the mean loss of an epoch that ended at a training step, and validation metrics."""
         shown = {name: value for name, value in metrics.items() if name in HEADLINES} or metrics
         words = "".join(f", {name} {value:.4g}" for name, value in shown.items())
         logger.info("epoch %s, step %s: loss %.4f%s", epoch, step, loss_value, words)
@@ -149,7 +151,7 @@ class TrainingLog:
         self._write_scalars("valid", metrics, step)
 
     def close(self) -> None:
-        """Write what TensorBoard has not written yet."""
+        """Flush and close TensorBoard's writer."""
         if self.summary_writer is not None:
             self.summary_writer.close()
 
@@ -176,13 +178,13 @@ def plain_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def headline(results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures of the first test list that people quote: min_dcf is that of prior 0.01."""
+    """The metrics of the first test list; min_dcf is that of prior 0.01."""
     first: dict[str, Any] = next(iter(results.values()), {})
     return first | ({"min_dcf": first["min_dcf"]["0.01"]} if "min_dcf" in first else {})
 
 
 def describe_result(result: Mapping[str, Any]) -> str:
-    """The metrics of one test in words."""
+    """The metrics of a test list as text."""
     if "eer" not in result:
         numbers = plain_numbers(result).items()
         return ", ".join(f"{name.replace('_', ' ')} {value:,.6g}" for name, value in numbers)

@@ -1,4 +1,4 @@
-"""The parts of a trained model as the beginning of another training."""
+"""Fine-tuning: the parts of a trained model, ready for further training."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ FOR_EVER = 2**62  # more training steps than any run has
 
 
 class Pretrained(NamedTuple):
-    """What training goes on with, of the sizes that the model has; ``bias`` is that of its loss."""
+    """The parts and sizes of a trained model; ``bias`` is that of its loss."""
 
     front_end: Fbank
     encoder: nn.Module
@@ -25,10 +25,9 @@ class Pretrained(NamedTuple):
 
 
 def load_pretrained(folder: str | Path | None) -> Pretrained:
-    """The model of a folder (RUN/model) or of the Hub, ready to be trained further with SimPLE.
+    """The model of a folder (RUN/model) or of the Hub, ready for further training with SimPLE.
 
-    Lengths keep their meaning: those that were free stay free from the first step on, instead of
-    being held once more, and those that were held to the end stay held.
+    Embedding lengths that were free stay free from the first step on; fixed ones stay fixed.
     """
     if folder is None:
         raise ValueError("no model to start from: name its folder (--pretrained=RUN/model)")
