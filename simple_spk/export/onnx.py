@@ -1,8 +1,8 @@
-"""A model as one ONNX file: waveforms in, embeddings out, in any language that has a runtime.
+"""A model as an ONNX file, from waveforms to embeddings, for any runtime.
 
-The graph holds filterbank, mean normalization and encoder; bringing recordings to the model's
-sample rate stays outside. Beside it lie config.yaml, which says how to score, and a few waveforms
-with PyTorch's embeddings of them, against which the graph can be checked wherever it is to run.
+The graph has filterbank, mean normalization and encoder; resampling stays outside. The folder also
+has config.yaml, which says how to score, and a few waveforms with PyTorch's embeddings of them, to
+check a runtime.
 """
 
 import logging
@@ -44,10 +44,10 @@ _HOW_TO_USE = """\
 
 
 class WaveformEncoder(nn.Module):
-    """Embeddings (n, dim) of waveforms (n, samples) and lengths (n,), by operations ONNX has.
+    """Embeddings (n, dim) of waveforms (n, samples) and lengths (n,), with operations of ONNX.
 
-    From a frame to its spectrum all is linear, so the spectra of impulses are a matrix that does it
-    in one product, in double precision like the front end itself.
+    The spectrum is linear in the frame: the spectra of impulses are the matrix that computes it, in
+    double precision like the front end itself.
     """
 
     spectra_of_impulses: Tensor  # (frame_samples, 2 * bins)
@@ -70,10 +70,10 @@ class WaveformEncoder(nn.Module):
 
 
 def export_onnx(folder: str | Path, model: Model) -> None:
-    """Write a model into a folder as an ONNX file, with what is needed to score and to check it."""
+    """Write a model as a folder with an ONNX file, its configuration and its parity check."""
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
         raise ValueError(
-            "writing ONNX needs packages that are not here: pip install 'simple_spk[onnx]'"
+            "writing ONNX needs packages that are not installed: pip install 'simple_spk[onnx]'"
         )
     folder = Path(folder)
     encoder = WaveformEncoder(model.front_end, model.encoder).eval()
@@ -89,9 +89,9 @@ def export_onnx(folder: str | Path, model: Model) -> None:
 
 
 def check_onnx(folder: str | Path) -> float:
-    """The greatest relative difference of a runtime's embeddings from those stored with a graph.
+    """The largest relative difference between a runtime's embeddings and the stored ones.
 
-    Each stored waveform is embedded alone and together with the others, padded.
+    Each stored waveform is embedded alone, and padded in a batch with the others.
     """
     folder = Path(folder)
     parity = _read_parity(folder / PARITY)
@@ -110,7 +110,7 @@ def check_onnx(folder: str | Path) -> float:
 
 
 def relative_difference(found: NDArray[np.floating], expected: NDArray[np.floating]) -> float:
-    """The greatest |found - expected| / |expected| of embeddings (..., dim); NaN is infinite."""
+    """The largest |found - expected| / |expected| of embeddings (..., dim); NaN counts as inf."""
     with np.errstate(divide="ignore", invalid="ignore"):
         differences = np.linalg.norm(found - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
     return float(np.nan_to_num(differences, nan=np.inf, posinf=np.inf).max())
@@ -136,7 +136,7 @@ def _write_graph(path: Path, encoder: WaveformEncoder, waveforms: Tensor, length
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps back what the exporter says about its own insides."""
+    """Suppresses the exporter's warnings about its internals."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -149,7 +149,7 @@ def _silence() -> Iterator[None]:
 
 
 def _describe(model: Model, embedding_dim: int) -> str:
-    """As YAML, what users of the graph need to know."""
+    """The configuration of the graph as YAML."""
     arguments: dict[str, Any] = model.similarity.arguments  # type: ignore[assignment]
     numbers = {name: value for name, value in arguments.items() if isinstance(value, float)}
     numbers |= {name: float(value) for name, value in model.similarity.state_dict().items()}
@@ -167,7 +167,7 @@ def _describe(model: Model, embedding_dim: int) -> str:
 
 
 def _parity_waveforms(sample_rate: int) -> tuple[Tensor, Tensor]:
-    """Buzzing tones in noise, (n, samples) padded with zeros, and their lengths (n,)."""
+    """Harmonic tones in noise, (n, samples) padded with zeros, and their lengths (n,)."""
     generator = np.random.default_rng(0)
     lengths = [round(seconds * sample_rate) for seconds in PARITY_SECONDS]
     waveforms = np.zeros((len(lengths), max(lengths)), dtype=np.float32)
@@ -181,7 +181,7 @@ def _parity_waveforms(sample_rate: int) -> tuple[Tensor, Tensor]:
 
 
 def _read_parity(path: Path) -> dict[str, NDArray[Any]]:
-    """What the parity check needs, known to be there and to fit together."""
+    """The arrays of the parity check, of consistent shapes."""
     if not path.is_file():
         raise FileNotFoundError(
             f"{path} is missing: only what simple-spk export --format onnx wrote can be checked"
@@ -198,7 +198,7 @@ def _read_parity(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _session(path: Path) -> Any:
-    """A runtime with a graph in it."""
+    """An ONNX Runtime session of a graph."""
     try:
         import onnxruntime
     except ImportError as error:

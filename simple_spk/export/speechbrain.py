@@ -1,7 +1,7 @@
 """A model as a folder that SpeechBrain's EncoderClassifier and SpeakerRecognition load.
 
-Nothing here imports SpeechBrain: its folders are a YAML file that names classes, ours among them,
-and a file of weights. (Loading one executes what its YAML names: that is SpeechBrain's way.)
+Nothing here imports SpeechBrain: its folders are a YAML file that names classes, simple_spk's among
+them, and a file of weights. (SpeechBrain executes what the YAML file of a folder names.)
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,13 @@ from simple_spk.inference.model import Model
 from simple_spk.io.atomic_file import atomic_write, write_text
 from simple_spk.models.similarity import Similarity
 
-SETTINGS, WEIGHTS = "hyperparams.yaml", "embedding_model.ckpt"  # names that SpeechBrain expects
+SETTINGS, WEIGHTS = "hyperparams.yaml", "embedding_model.ckpt"  # SpeechBrain's names
 
 
 class ScoredEmbeddings(Tensor):
-    """Embeddings (n, 1, dim) whose cosine similarity, asked of two of them, is the model's own.
+    """Embeddings (n, 1, dim) for which torch's cosine_similarity is the model's similarity.
 
-    SpeakerRecognition always scores with torch's cosine similarity, and has no option for another.
-    Whatever else is computed from these is plain tensors.
+    SpeakerRecognition always scores with that function. All other results are plain tensors.
     """
 
     similarity: Similarity
@@ -41,11 +40,10 @@ class ScoredEmbeddings(Tensor):
 
 
 class SpeakerEmbedding(nn.Module):
-    """SpeechBrain's embedding_model: from waveforms straight to embeddings (n, 1, dim).
+    """SpeechBrain's embedding_model: from waveforms to embeddings (n, 1, dim).
 
-    Features are computed here, and compute_features and mean_var_norm hand waveforms on, because
-    SpeechBrain gives lengths as shares: of samples they tell exactly how many frames are valid, of
-    frames they do not.
+    Features are computed here, not in compute_features, because SpeechBrain gives relative lengths:
+    those of samples give the exact number of valid frames, those of frames do not.
     """
 
     def __init__(self, front_end: nn.Module, encoder: nn.Module, similarity: Similarity) -> None:
@@ -63,14 +61,14 @@ class SpeakerEmbedding(nn.Module):
 
 
 class Unchanged(nn.Module):
-    """Stands where SpeechBrain computes or normalizes features: hands its input on."""
+    """The identity, in place of SpeechBrain's compute_features and mean_var_norm."""
 
     def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
         return inputs
 
 
 def export_speechbrain(folder: str | Path, model: Model) -> None:
-    """Write a model into a folder as SpeechBrain expects it."""
+    """Write a model as a folder for SpeechBrain."""
     folder = Path(folder)
     embedding_model = SpeakerEmbedding(model.front_end, model.encoder, model.similarity)
     settings = _SETTINGS.format(
@@ -84,7 +82,7 @@ def export_speechbrain(folder: str | Path, model: Model) -> None:
 
 
 def _new(name: str, part: Any) -> str:
-    """The YAML that builds a part."""
+    """The YAML text that builds a part."""
     cls = type(part)
     arguments = yaml.safe_dump(part.arguments, sort_keys=False)
     return f"{name}: !new:{cls.__module__}.{cls.__qualname__}\n{indent(arguments, '    ')}"

@@ -1,9 +1,9 @@
-"""The model of a training run, finished or not, with nothing of the run's YAML executed."""
+"""The model of a training run, finished or not; nothing of the run's YAML file is executed."""
 
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from simple_spk.inference.model import Model, trained_model
 from simple_spk.inference.model_folder import CONFIG, PARTS, load_model
@@ -14,9 +14,9 @@ SETTINGS, CHECKPOINT = "hyperparams.yaml", "CKPT.yaml"  # SpeechBrain's names
 
 
 def find_model(source: Path) -> Path:
-    """The folder with a source's weights: a model folder, or a checkpoint of a run.
+    """The folder with the weights of a model folder, a checkpoint or a run.
 
-    Of a run that is RUN/model, which training writes at its end, else the newest checkpoint.
+    For a run that is RUN/model, which training writes at its end, or else the newest checkpoint.
     """
     if not source.is_dir():
         raise FileNotFoundError(f"no folder {source}: name a training run or a model folder")
@@ -41,24 +41,27 @@ def load_trained(folder: Path) -> Model:
     loss_settings = settings.get("loss")
     if isinstance(loss_settings, dict) and "similarity" in loss_settings:
         settings = settings | {"similarity": loss_settings["similarity"]}
-    front_end, encoder, similarity = (
-        _build(settings_file, name, settings.get(name)) for name in PARTS
-    )
+    parts = {name: _build(settings_file, name, settings.get(name)) for name in PARTS}
+    loss: Any = nn.Module()
     loss_weights = read_tensors(folder / "loss.ckpt")
+    loss.similarity, loss.bias = parts["similarity"], loss_weights.get("bias")
     prefix = "similarity."
     in_loss = {n.removeprefix(prefix): t for n, t in loss_weights.items() if n.startswith(prefix)}
-    _load(folder / "encoder.ckpt", encoder, read_tensors(folder / "encoder.ckpt"))
-    _load(folder / "loss.ckpt", similarity, in_loss)
-    loss: Any = nn.Module()
-    loss.similarity, loss.bias = similarity, loss_weights.get("bias")
-    model = trained_model(front_end, encoder, loss)
-    for part in (front_end, encoder, similarity):
-        part.eval().requires_grad_(False)
-    return model
+    for name, file, weights in (
+        ("encoder", "encoder.ckpt", read_tensors(folder / "encoder.ckpt")),
+        ("similarity", "loss.ckpt", in_loss),
+    ):
+        try:
+            parts[name].load_state_dict(weights, strict=True)
+        except RuntimeError as error:
+            raise ValueError(
+                f"{folder / file} does not fit the run's {SETTINGS}: {error}"
+            ) from error
+    return trained_model(parts["front_end"], parts["encoder"], loss).frozen()
 
 
 def _saved_at(checkpoint: Path) -> float:
-    """When a checkpoint was saved, in seconds since 1970."""
+    """The time at which a checkpoint was saved, in seconds since 1970."""
     moment = read_tagged_yaml(checkpoint).get("unixtime")
     if not isinstance(moment, int | float):
         raise ValueError(f"{checkpoint} does not say when it was saved: name another checkpoint")
@@ -66,7 +69,7 @@ def _saved_at(checkpoint: Path) -> float:
 
 
 def _build(settings_file: Path, name: str, entry: Any) -> nn.Module:
-    """The part that a run's YAML describes under a name, if a model folder can describe it."""
+    """The part that a run's YAML file has under a name, if a model folder can describe it."""
     classes = {f"!new:{cls.__module__}.{cls.__qualname__}": cls for cls in PARTS[name]}
     if not isinstance(entry, dict) or entry.get("") not in classes:
         raise ValueError(
@@ -78,11 +81,3 @@ def _build(settings_file: Path, name: str, entry: Any) -> nn.Module:
         return classes[entry[""]](**arguments)
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise ValueError(f"{settings_file}, {name}: {error}") from error
-
-
-def _load(path: Path, module: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Load weights strictly."""
-    try:
-        module.load_state_dict(weights, strict=True)
-    except RuntimeError as error:
-        raise ValueError(f"{path} does not fit the run's {SETTINGS}: {error}") from error

@@ -1,8 +1,7 @@
-"""WeSpeaker's ResNet-18 and ResNet-34 as models of ours: same layers, same embeddings.
+"""Import of WeSpeaker's ResNet-18 and ResNet-34, with the same embeddings.
 
-Only numbers are taken from its avg_model.pt. What that file does not hold is what its recipes do:
-speech at 16 kHz, Kaldi's filterbank with a Hamming window and no dither at test time, the mean over
-time taken out, cosine scores.
+Only weights are read from avg_model.pt. The rest is as in its recipes: speech at 16 kHz, Kaldi's
+filterbank with a Hamming window and no dither at test time, mean normalization, cosine scores.
 """
 
 from collections.abc import Mapping
@@ -18,11 +17,11 @@ from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
 from simple_spk.models.similarity import CosineSimilarity
 
-SAMPLE_RATE = 16000  # of all that WeSpeaker offers
+SAMPLE_RATE = 16000  # of all published WeSpeaker models
 STAGES = ("layer1", "layer2", "layer3", "layer4")
-CLASSIFIER = "projection."  # the training speakers, which verification does not need
+CLASSIFIER = "projection."  # over the training speakers; verification does not need it
 SUPPORTED = "only ResNet-18, ResNet-34 and the like, of basic blocks and statistics pooling, can be"
-# Parts of names that other architectures of WeSpeaker have, and those do not.
+# Parts of weight names that only other architectures of WeSpeaker have.
 OTHERS = {
     "se_res2block": "ECAPA-TDNN",
     "xvector.": "CAM++",
@@ -36,14 +35,14 @@ OTHERS = {
 
 
 class Imported(NamedTuple):
-    """A model, and how many numbers of the classifier were left out."""
+    """A model, and the number of classifier weights that were left out."""
 
     model: Model
     dropped: int
 
 
 def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> Imported:
-    """The model of WeSpeaker's avg_model.pt, or of a folder with it; shapes tell its sizes."""
+    """The model of WeSpeaker's avg_model.pt, or of a folder with it."""
     path = Path(path)
     path = path / "avg_model.pt" if path.is_dir() else path
     found = read_tensors(path)
@@ -63,13 +62,11 @@ def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> Import
             raise ValueError(f"{path}: {name} holds values that are not numbers")
     front_end = Fbank(sample_rate, encoder.num_mels, dither=0.0, window="hamming")
     model = Model(front_end, encoder, CosineSimilarity(), threshold=None)
-    for part in (model.front_end, model.encoder, model.similarity):
-        part.eval().requires_grad_(False)
-    return Imported(model, dropped)
+    return Imported(model.frozen(), dropped)
 
 
 def _require_resnet(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError that says what a file holds instead of a ResNet of basic blocks."""
+    """Raise a ValueError that names what a file has instead of a ResNet of basic blocks."""
     for part, architecture in OTHERS.items():
         if any(part in name for name in weights):
             raise ValueError(f"{path} holds {architecture}; {SUPPORTED} imported")
@@ -81,7 +78,7 @@ def _require_resnet(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def _encoder(weights: Mapping[str, Tensor]) -> ResNet:
-    """An encoder of the sizes that the weights have."""
+    """An encoder with the sizes of the weights."""
     width = len(weights["conv1.weight"])
     blocks = tuple(
         len({name.split(".")[1] for name in weights if name.startswith(f"{stage}.")})
@@ -102,7 +99,7 @@ def _encoder(weights: Mapping[str, Tensor]) -> ResNet:
 
 
 def _renamed(weights: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """WeSpeaker's weights under our names."""
+    """WeSpeaker's weights by the names of ``ResNet``."""
     convolutions = {n: tensor for n, tensor in weights.items() if not n.startswith("seg_")}
     last = {name: weights[f"seg_1.{name}"] for name in ("weight", "bias")}
     output = {"output.length_is_held": ours["output.length_is_held"]}
@@ -115,7 +112,7 @@ def _renamed(weights: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[
 
 
 def _second_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The layer seg_2, into which the normalization of its input, seg_bn_1, is drawn."""
+    """The layer seg_2 with the normalization of its input, seg_bn_1, folded into it."""
     mean, variance, matrix, bias = (
         weights[name].double()
         for name in ("seg_bn_1.running_mean", "seg_bn_1.running_var", "seg_2.weight", "seg_2.bias")

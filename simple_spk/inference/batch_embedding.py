@@ -1,10 +1,11 @@
-"""Embeddings of whole recordings: read ahead, batched by length, padded without effect.
+"""Embeddings of whole recordings, in batches of similar length.
 
-Recordings are read by threads while the model computes. One that is longer than a window is read
-and embedded window by window, in the memory of a few windows: its embedding is the mean of theirs,
-weighted by their lengths, which is also how SimPLE makes a template of several recordings.
+Threads read recordings ahead while the model computes. A recording longer than a window is read and
+embedded window by window, in the memory of a few windows: its embedding is the mean of theirs,
+weighted by their lengths, like a template of several recordings.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,23 +39,21 @@ Waveform = NDArray[np.float32]  # (samples,)
 Answer = TypeVar("Answer")
 Asked = TypeVar("Asked")
 
-SHORTEST_SECONDS = 0.025  # a frame of most filterbanks: less cannot be embedded at all
-# Hardly any utterance of a corpus is longer, so that those are embedded whole; and the full
-# ResNet-34 needs a quarter of a gigabyte for so much.
-WINDOW_SECONDS = 60.0
+SHORTEST_SECONDS = 0.025  # one frame of most filterbanks
+WINDOW_SECONDS = 60.0  # hardly any utterance of a corpus is longer; ResNet-34 needs 0.25 GB for it
 BATCH_SECONDS = 120.0
-OPENED_AT_ONCE = 16  # files that are looked at together: network disks answer slowly, but many
-ASKED_AHEAD = 16 * OPENED_AT_ONCE  # questions that may wait: a list may have millions of files
-MOST_READERS = 8  # threads that read, unless the caller wants more
+OPENED_AT_ONCE = 16  # files opened in parallel: network disks are slow, but serve many requests
+ASKED_AHEAD = 16 * OPENED_AT_ONCE  # pending requests: a list may have millions of files
+MOST_READERS = 8  # reading threads, unless the caller asks for more
 
 
 class EmbeddedBatch(NamedTuple):
-    """Some of the recordings asked for, by their places: embedded ones, and unusable ones."""
+    """Some of the recordings, by their indexes: embedded ones, and errors of unusable ones."""
 
     indexes: list[int]
     embeddings: NDArray[np.float32]  # (n, dim), in the order of the indexes
-    qualities: list[RecordingQuality]  # (n), or none if they were not asked for
-    errors: dict[int, AudioError | OSError]  # why a recording cannot be used
+    qualities: list[RecordingQuality]  # n, or empty if not asked for
+    errors: dict[int, AudioError | OSError]
 
 
 def embed_recordings(
@@ -81,21 +80,27 @@ def embed_recordings(
     errors: dict[int, AudioError | OSError] = {}
     with bar:
         for batch in embedded_batches(
-            *(recordings, embed, sample_rate, batch_seconds, workers, progress),
-            *(durations_seconds, source_rate),
+            recordings,
+            embed,
+            sample_rate,
+            batch_seconds,
+            workers,
+            progress,
+            durations_seconds,
+            source_rate,
             shortest_seconds=shortest_seconds,
         ):
             order += batch.indexes
             embeddings.append(batch.embeddings)
             bar.update(len(batch.indexes))
-            if batch.errors:  # no other process shall wait for this one
+            if batch.errors:  # stop, but take part in gather_objects: other processes wait there
                 errors = batch.errors
                 break
     parts = gather_objects((order, embeddings, errors))
     for _, _, failed in parts:
         for error in failed.values():
             raise error
-    rows = np.concatenate([row for _, arrays, _ in parts for row in arrays])
+    rows = np.concatenate([array for _, arrays, _ in parts for array in arrays if len(array)])
     result = np.empty_like(rows)
     result[[index for indexes, _, _ in parts for index in indexes]] = rows
     return result
@@ -113,21 +118,20 @@ def embedded_batches(
     with_quality: bool = False,
     shortest_seconds: float = SHORTEST_SECONDS,
 ) -> Iterator[EmbeddedBatch]:
-    """The embeddings of recordings as they are made, longest recordings first.
+    """The embeddings of recordings as they are computed, longest recordings first.
 
     Each index comes once, embedded or with its error, on one of the processes.
 
     Arguments:
-        batch_seconds: bound of the padded audio of a batch, except that a recording (or a window
-            of a long one) always fits.
-        workers: threads that read ahead; 0: as many as there are cores, at most ``MOST_READERS``.
+        batch_seconds: upper bound of the padded audio in a batch of more than one recording.
+        workers: threads that read ahead; 0: one per core, at most ``MOST_READERS``.
         progress: show a bar if finding the durations takes time.
-        durations_seconds: those (n,) of a manifest, so that no file is opened just to learn them.
-        source_rate: hertz of recordings that are arrays or tensors; needed for those.
-        shortest_seconds: what is shorter cannot be embedded: one frame of the model's front end.
+        durations_seconds: those (n,) of a manifest, so that no file is opened to find them.
+        source_rate: sample rate in hertz of arrays and tensors, which need it.
+        shortest_seconds: one frame of the model's front end; shorter recordings are errors.
     """
     if workers < 0:
-        raise ValueError(f"workers are threads that read, 0 or more, not {workers}")
+        raise ValueError(f"workers is the number of reading threads, 0 or more, not {workers}")
     sources = [_Source(recording, place, source_rate) for place, recording in enumerate(recordings)]
     mine = np.arange(len(sources))[rank() :: world_size()]
     if durations_seconds is None:
@@ -135,7 +139,7 @@ def embedded_batches(
         durations = np.array([np.nan if isinstance(a, Exception) else a for a in answers])
         errors = {int(i): a for i, a in zip(mine, answers, strict=True) if isinstance(a, Exception)}
         if errors:
-            yield EmbeddedBatch([], np.empty((0, 0), np.float32), [], errors)
+            yield _failed(errors)
     else:
         durations = durations_seconds[mine].astype(np.float64)
     readable = np.flatnonzero(~np.isnan(durations))
@@ -161,7 +165,7 @@ def embedded_batches(
 
 
 def length_batches(durations: NDArray[np.float64], batch_seconds: float) -> list[NDArray[np.int64]]:
-    """Indexes grouped by similar duration, longest first; a group's padded length is bounded.
+    """Indexes grouped by similar duration, longest first; padded groups last batch_seconds at most.
 
     >>> [batch.tolist() for batch in length_batches(np.array([1.0, 9.0, 2.0, 2.0]), 5.0)]
     [[1], [2, 3], [0]]
@@ -169,7 +173,7 @@ def length_batches(durations: NDArray[np.float64], batch_seconds: float) -> list
     order = np.argsort(-durations, kind="stable")
     batches, start = [], 0
     while start < len(order):
-        longest = max(durations[order[start]], SHORTEST_SECONDS)  # a header may say zero
+        longest = max(durations[order[start]], SHORTEST_SECONDS)  # it may be zero in a header
         fitting = max(1, int(batch_seconds / longest))
         batches.append(order[start : start + fitting])
         start += fitting
@@ -184,7 +188,7 @@ def recording_seconds(paths: Sequence[Path], progress: bool = True) -> NDArray[n
 def ask_all(
     question: Callable[[Asked], Answer], asked: Sequence[Asked], what: str, progress: bool = True
 ) -> list[Answer]:
-    """The answers about n files, in their order; several files are asked at the same time."""
+    """The answers for n files, in their order, computed by several threads."""
     quiet = not progress or rank() > 0
     bar = tqdm(asked, what, leave=False, unit="rec", delay=1.0, disable=quiet)
     answers: list[Answer] = []
@@ -198,21 +202,13 @@ def ask_all(
 
 
 class NoSpeechError(AudioError):
-    """A recording that is whole, and holds nothing that a voice could be told from."""
-
-
-def too_short(name: str, seconds: float, shortest_seconds: float) -> NoSpeechError:
-    """What to say about a recording of which no embedding can be made."""
-    return NoSpeechError(
-        f"{name} lasts {seconds * 1000:.1f} ms, less than one frame of "
-        f"{shortest_seconds * 1000:.0f} ms: leave it out"
-    )
+    """A recording that can be read, but is silent or too short for an embedding."""
 
 
 def windows(blocks: Iterable[Waveform], window_samples: int) -> Iterator[Waveform]:
-    """A waveform in blocks as windows of a size; what is left at its end makes two equal ones.
+    """The windows of a waveform that comes in blocks; the last two have equal lengths.
 
-    Up to one window's samples stay whole. The result does not depend on the blocks.
+    A waveform of up to one window stays whole. The result does not depend on the blocks.
 
     >>> [len(window) for window in windows([np.zeros(7), np.zeros(18)], 10)]
     [10, 8, 7]
@@ -230,27 +226,27 @@ def windows(blocks: Iterable[Waveform], window_samples: int) -> Iterator[Wavefor
 
 
 class _Opened(NamedTuple):
-    """A recording of which reading has begun."""
+    """A recording that is being read."""
 
     name: str
-    first: Waveform  # all of it, if there is no rest
+    first: Waveform  # the whole recording, if there is no rest
     rest: Iterator[Waveform] | None
     meter: QualityMeter | None
 
 
 class _Source:
-    """Where the samples of a recording come from."""
+    """A file or an array to be embedded."""
 
     def __init__(self, recording: Recording, place: int, source_rate: int | None) -> None:
         self.recording = Path(recording) if isinstance(recording, str) else recording
         is_file = isinstance(self.recording, Path)
         self.name = str(recording) if is_file else f"recording {place}"
         if not is_file and source_rate is None:
-            raise ValueError(f"{self.name} is an array: say how many samples a second it has")
+            raise ValueError(f"{self.name} is an array: give its sample rate")
         self.source_rate = source_rate or 0
 
     def seconds(self) -> float | AudioError | OSError:
-        """How long the recording is said to be, or why nobody knows."""
+        """The duration, as the file's header has it, or the error."""
         try:
             if not isinstance(self.recording, Path):
                 return array_seconds(self.recording, self.name, self.source_rate)
@@ -261,13 +257,15 @@ class _Source:
     def opened(
         self, sample_rate: int, with_quality: bool, shortest_seconds: float
     ) -> _Opened | AudioError | OSError:
-        """The recording's first window and the way to the others, or why it cannot be used."""
+        """The first window and an iterator of the others, or the error."""
         if isinstance(self.recording, Path):
             blocks = recording_blocks(self.recording, sample_rate)
         else:
             blocks = array_blocks(self.recording, self.name, self.source_rate, sample_rate)
         meter = QualityMeter(sample_rate) if with_quality else None
-        parts = _metered(windows(blocks, round(WINDOW_SECONDS * sample_rate)), meter)
+        parts = windows(blocks, round(WINDOW_SECONDS * sample_rate))
+        if meter is not None:
+            parts = map(meter.add, parts)
         try:
             first, second = next(parts), next(parts, None)
         except (AudioError, OSError) as error:
@@ -275,7 +273,10 @@ class _Source:
         if second is not None:
             return _Opened(self.name, first, chain([second], parts), meter)
         if len(first) < round(shortest_seconds * sample_rate):
-            return too_short(self.name, len(first) / sample_rate, shortest_seconds)
+            return NoSpeechError(
+                f"{self.name} lasts {len(first) / sample_rate * 1000:.1f} ms, less than one frame "
+                f"of {shortest_seconds * 1000:.0f} ms: leave it out"
+            )
         return _silent(self.name) if _is_silent(first) else _Opened(self.name, first, None, meter)
 
 
@@ -285,7 +286,7 @@ def _read_ahead(
     batches: Iterable[list[int]],
     threads: int,
 ) -> Iterator[tuple[list[int], list[_Opened | AudioError | OSError]]]:
-    """Batches of indexes with what they open to, while the threads are kept busy with the next."""
+    """Batches of indexes with their opened sources, while threads open the next ones."""
     pending: deque[tuple[list[int], list[Future]]] = deque()
     for batch in batches:
         pending.append((batch, [pool.submit(open_source, index) for index in batch]))
@@ -306,29 +307,26 @@ def _embedded(
 ) -> Iterator[EmbeddedBatch]:
     """The embeddings of some recordings: the long ones first, by windows, then the others.
 
-    They are batched again, as nobody knows how true the durations were.
+    The others are batched again, as the durations of headers and manifests may be wrong.
     """
     errors = {i: o for i, o in zip(indexes, opened, strict=True) if not isinstance(o, _Opened)}
-    usable = [(i, o) for i, o in zip(indexes, opened, strict=True) if isinstance(o, _Opened)]
+    usable = {i: o for i, o in zip(indexes, opened, strict=True) if isinstance(o, _Opened)}
     if errors:
-        yield EmbeddedBatch([], np.empty((0, 0), np.float32), [], errors)
-    for index, recording in usable:
+        yield _failed(errors)
+    for index, recording in usable.items():
         if recording.rest is None:
             continue
         try:
             embedding = _embed_long(recording, embed, batch_seconds, pool)
         except (AudioError, OSError) as error:
-            yield EmbeddedBatch([], np.empty((0, 0), np.float32), [], {index: error})
+            yield _failed({index: error})
         else:
-            qualities = _qualities([recording], embedding[None])
-            yield EmbeddedBatch([index], embedding[None], qualities, {})
-    whole = [(index, recording) for index, recording in usable if recording.rest is None]
-    durations = np.array([len(recording.first) / sample_rate for _, recording in whole])
+            yield _finished({index: recording}, embedding[None])
+    whole = [index for index, recording in usable.items() if recording.rest is None]
+    durations = np.array([len(usable[index].first) / sample_rate for index in whole])
     for batch in length_batches(durations, batch_seconds):
-        chosen = [whole[place] for place in batch]
-        embeddings = embed([recording.first for _, recording in chosen])
-        qualities = _qualities([recording for _, recording in chosen], embeddings)
-        yield EmbeddedBatch([index for index, _ in chosen], embeddings, qualities, {})
+        chosen = {whole[place]: usable[whole[place]] for place in batch}
+        yield _finished(chosen, embed([recording.first for recording in chosen.values()]))
 
 
 def _embed_long(
@@ -337,7 +335,7 @@ def _embed_long(
     batch_seconds: float,
     pool: ThreadPoolExecutor,
 ) -> NDArray[np.float32]:
-    """The embedding (dim,) of a recording of several windows; silent ones say nothing."""
+    """The embedding (dim,) of a recording of several windows; silent ones do not count."""
     assert recording.rest is not None
     parts = _next_ahead(pool, recording.first, recording.rest)
     at_once = max(1, int(batch_seconds / WINDOW_SECONDS))
@@ -357,7 +355,7 @@ def _embed_long(
 def _next_ahead(
     pool: ThreadPoolExecutor, first: Waveform, rest: Iterator[Waveform]
 ) -> Iterator[Waveform]:
-    """Windows, of which the next is read while one is worked on."""
+    """All windows; each is read while the one before it is embedded."""
     window: Waveform | None = first
     while window is not None:
         following = pool.submit(next, rest, None)
@@ -365,31 +363,32 @@ def _next_ahead(
         window = following.result()
 
 
-def _metered(parts: Iterable[Waveform], meter: QualityMeter | None) -> Iterator[Waveform]:
-    """The same windows, measured as they pass."""
-    for window in parts:
-        if meter is not None:
-            meter.add(window)
-        yield window
-
-
-def _qualities(
-    recordings: Sequence[_Opened], embeddings: NDArray[np.float32]
-) -> list[RecordingQuality]:
-    """The qualities of n recordings that are read and embedded (n, dim), if measured."""
-    lengths = np.linalg.norm(embeddings, axis=1).tolist()
-    return [
-        recording.meter.quality()._replace(embedding_length=length)
-        for recording, length in zip(recordings, lengths, strict=True)
-        if recording.meter is not None
+def _finished(recordings: dict[int, _Opened], embeddings: NDArray[np.float32]) -> EmbeddedBatch:
+    """The batch of n recordings by index with embeddings (n, dim), some maybe not finite."""
+    is_finite = np.isfinite(embeddings).all(axis=1)
+    finite = list(itertools.compress(recordings, is_finite))
+    lengths = np.linalg.norm(embeddings[is_finite], axis=1).tolist()
+    qualities = [
+        meter.quality()._replace(embedding_length=length)
+        for meter, length in zip((recordings[i].meter for i in finite), lengths, strict=True)
+        if meter is not None
     ]
+    errors: dict[int, AudioError | OSError] = {
+        i: AudioError(f"{recordings[i].name}: the model makes no finite embedding: leave it out")
+        for i in itertools.compress(recordings, ~is_finite)
+    }
+    return EmbeddedBatch(finite, embeddings[is_finite], qualities, errors)
+
+
+def _failed(errors: dict[int, AudioError | OSError]) -> EmbeddedBatch:
+    """A batch of errors only."""
+    return EmbeddedBatch([], np.empty((0, 0), np.float32), [], errors)
 
 
 def _is_silent(waveform: Waveform) -> bool:
-    """Whether nothing is to be heard: zeros, or a constant."""
+    """Whether all samples are equal."""
     return bool(waveform.min() == waveform.max())
 
 
 def _silent(name: str) -> NoSpeechError:
-    """What to say about a recording in which nothing is to be heard."""
     return NoSpeechError(f"{name} is silent, all its samples are equal: leave it out")

@@ -1,10 +1,10 @@
-"""Embeddings as a processor computes them fastest: row by row, the rows shared among its cores.
+"""Fast embeddings on CPUs: one recording per core at a time, with fused convolutions.
 
-Each core takes recordings of its own, so that none waits for another within a layer, nothing is
-padded, and a batch cannot show in an answer. BatchNorm is folded into the convolutions, and oneDNN
-adds shortcuts and clips at zero while it convolves, with weights in a layout of its own; torch's
-compiler uses the same operations. Convolutions may be computed in bfloat16, which some processors
-do faster; features, pooling and the embedding itself stay in single precision.
+So cores do not wait for each other within a layer, nothing is padded, and an embedding does not
+depend on its batch. BatchNorm is folded into the convolutions; oneDNN fuses residual additions and
+ReLU into them, with weights in its own layout (torch's compiler uses the same operations).
+Convolutions may be computed in bfloat16, which is faster on some CPUs; features, pooling and the
+embedding head stay in single precision.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,9 @@ from simple_spk.models.resnet import Block, ResNet, statistics_pooling
 
 
 class CpuEmbedding:
-    """Embeddings (n, dim) of waveforms (n, samples), padded behind lengths (n,).
+    """Embeddings (n, dim) of waveforms (n, samples), padded after lengths (n,).
 
-    The weights are those of the moment when this is made; ``dtype`` is that of convolutions.
+    It keeps a copy of the weights; ``dtype`` is that of convolutions.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class CpuEmbedding:
         rows = [row[None, :length] for row, length in zip(waveforms, samples, strict=True)]
         return torch.cat(each_on_a_core(self._embed_row, rows))
 
-    @torch.inference_mode()  # which every thread has to say for itself
+    @torch.inference_mode()  # a setting of each thread
     def _embed_row(self, waveform: Tensor) -> Tensor:
         features, _ = self.front_end(waveform)
         with torch.autocast("cpu", self.dtype, enabled=self.dtype != torch.float32):
@@ -48,7 +48,7 @@ class CpuEmbedding:
 
 
 class FoldedResNet:
-    """A ResNet in evaluation mode, without padding: log-mel (n, frames, num_mels) to (n, dim)."""
+    """A ResNet in evaluation mode: embeddings (n, dim) of features (n, frames, num_mels)."""
 
     def __init__(self, encoder: ResNet, dtype: torch.dtype = torch.float32) -> None:
         self.dtype = dtype
@@ -70,7 +70,7 @@ class FoldedResNet:
 
 
 class _Convolution(NamedTuple):
-    """A convolution whose weight is in oneDNN's layout, and what oneDNN wants to know besides."""
+    """The arguments of a oneDNN convolution, its weight in oneDNN's layout."""
 
     weight: Tensor
     bias: Tensor
@@ -83,11 +83,11 @@ class _Convolution(NamedTuple):
         return torch.ops.mkldnn._convolution_pointwise(maps, *self, "none", [], "")
 
     def clipped(self, maps: Tensor) -> Tensor:
-        """With ReLU."""
+        """With ReLU on the result."""
         return torch.ops.mkldnn._convolution_pointwise(maps, *self, "relu", [], "")
 
     def added_to(self, others: Tensor, maps: Tensor) -> Tensor:
-        """Added to other maps, which it overwrites, with ReLU on the sum."""
+        """Added in place to other maps, with ReLU on the sum."""
         return torch.ops.mkldnn._convolution_pointwise_.binary(
             others, maps, *self, "add", 1.0, "relu", [], ""
         )
@@ -109,13 +109,18 @@ class _FoldedBlock:
 
 
 def _folded(convolution: nn.Module, normalization: nn.Module, dtype: torch.dtype) -> _Convolution:
-    """A convolution that does the work of the BatchNorm behind it, too."""
+    """A convolution with the BatchNorm after it folded into its weights."""
     assert isinstance(convolution, nn.Conv2d) and isinstance(normalization, nn.BatchNorm2d)
     norm = normalization
     assert norm.running_mean is not None and norm.running_var is not None
     weight, bias = fuse_conv_bn_weights(
-        *(convolution.weight.detach(), None, norm.running_mean, norm.running_var, norm.eps),
-        *(norm.weight.detach(), norm.bias.detach()),
+        convolution.weight.detach(),
+        None,
+        norm.running_mean,
+        norm.running_var,
+        norm.eps,
+        norm.weight.detach(),
+        norm.bias.detach(),
     )
     assert isinstance(convolution.padding, tuple)
     layout = (list(convolution.padding), list(convolution.stride), [1, 1], 1)
@@ -124,23 +129,23 @@ def _folded(convolution: nn.Module, normalization: nn.Module, dtype: torch.dtype
 
 
 def each_on_a_core(task: Callable[[Tensor], Tensor], rows: list[Tensor]) -> list[Tensor]:
-    """The results for n rows; as many are computed at a time as torch may use threads."""
+    """The results of n rows, computed in as many threads as torch may use."""
     cores = torch.get_num_threads()
     at_once = min(cores, len(rows))
     if at_once < 2:
         return [task(row) for row in rows]
 
     def share_cores() -> None:
-        torch.get_num_threads()  # or the thread would take torch's number at its first operation
+        torch.get_num_threads()  # else the thread's first operation would reset its number
         torch.set_num_threads(cores // at_once)
 
     try:
         with ThreadPoolExecutor(at_once, initializer=share_cores) as pool:
             try:
                 results = pool.map(task, rows)
-            except RuntimeError:  # the system has no more threads to give
+            except RuntimeError:  # the system refuses to start more threads
                 pool.shutdown(cancel_futures=True)
                 return [task(row) for row in rows]
             return list(results)
     finally:
-        torch.set_num_threads(cores)  # also the number that new threads begin with
+        torch.set_num_threads(cores)  # new threads inherit it

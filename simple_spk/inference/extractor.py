@@ -1,7 +1,6 @@
-"""Use a trained model: recordings in; embeddings, scores, decisions and names out."""
+"""The Extractor: embeddings, scores, decisions and names from recordings."""
 
 import functools
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -37,7 +36,7 @@ from simple_spk.inference.model_folder import builtin_model, load_model, resolve
 from simple_spk.inference.speaker_store import SpeakerStore, Voice
 from simple_spk.inference.speech_quality import RecordingQuality
 
-# One recording or several of them: a file, or its samples (samples,) or (channels, samples).
+# One recording or several: a file, or its samples (samples,) or (channels, samples).
 Recordings = Recording | Iterable[Recording]
 Precision = Literal["fp32", "bf16"]
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -45,21 +44,18 @@ NO_CALIBRATION = "the model is not calibrated, so it knows no"
 
 
 class Extractor:
-    """Embeds recordings with a model; answers do not depend on batches or on earlier calls.
+    """Embeds recordings with a model; results do not depend on batches or earlier calls.
 
-    Recordings are files of any rate and number of channels, or arrays and tensors (samples,) or
-    (channels, samples), whose ``sample_rate`` in hertz must be given. Wherever several recordings
-    may be given, one is a list of one.
+    Recordings are files of any sample rate and number of channels, or arrays and tensors (samples,)
+    or (channels, samples), which need their ``sample_rate`` in hertz. Wherever several recordings
+    are accepted, a single one is, too.
 
-    ``precision`` is that of the encoder: "bf16" is faster where processors or GPUs know it,
-    and moves an embedding by some thousandths of its length.
+    ``precision`` is that of the encoder: "bf16" is faster on hardware that supports it, and changes
+    an embedding by some thousandths of its length.
     """
 
     def __init__(
-        self,
-        model: Model,
-        device: str | torch.device = "cpu",
-        precision: Precision = "fp32",
+        self, model: Model, device: str | torch.device = "cpu", precision: Precision = "fp32"
     ) -> None:
         self.model = model
         if precision not in PRECISIONS:
@@ -84,21 +80,18 @@ class Extractor:
         device: str | torch.device = "cpu",
         precision: Precision = "fp32",
     ) -> "Extractor":
-        """The extractor of a model: a folder, such as training writes, or a name on the Hub.
-
-        Without either it is the model that comes with this package.
-        """
+        """The extractor of a model folder, of a name on the Hub, or of the built-in model."""
         model = load_model(builtin_model() if folder is None else resolve(folder))
         return cls(model, device, precision)
 
     @property
     def sample_rate(self) -> int:
-        """The rate, in hertz, that recordings are brought to."""
+        """The model's sample rate in hertz, to which recordings are resampled."""
         return self.model.front_end.sample_rate
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash that tells whether embeddings were made by this very model."""
+        """A hash of everything that decides the embeddings of this model."""
         return embedding_fingerprint(self.model)
 
     # ---- embeddings -----------------------------------------------------------------------------
@@ -114,18 +107,19 @@ class Extractor:
     ) -> NDArray[np.float32]:
         """Embeddings (n, dim) of n recordings, in their order; (1, dim) of a single one.
 
-        With durations (n,), such as a manifest has, no file is opened just to learn them.
+        With the durations (n,) of a manifest, no file is opened to find them.
         """
-        several = as_list(recordings)
-        embeddings = embed_recordings(
-            *(several, self.embed_waveforms, self.sample_rate, batch_seconds, workers, progress),
-            durations_seconds=durations_seconds,
-            source_rate=sample_rate,
-            shortest_seconds=self.model.front_end.frame_seconds,
+        return embed_recordings(
+            as_list(recordings),
+            self.embed_waveforms,
+            self.sample_rate,
+            batch_seconds,
+            workers,
+            progress,
+            durations_seconds,
+            sample_rate,
+            self.model.front_end.frame_seconds,
         )
-        for recording in np.flatnonzero(~np.isfinite(embeddings).all(axis=1)).tolist():
-            raise _no_numbers(several[recording], recording)
-        return embeddings
 
     def embed_each(
         self,
@@ -135,34 +129,25 @@ class Extractor:
         progress: bool = False,
         with_quality: bool = False,
     ) -> Iterator[EmbeddedBatch]:
-        """Embeddings as they are made; what cannot be embedded comes as an error, not raised."""
-        several = as_list(recordings)
-        for batch in embedded_batches(
-            *(several, self.embed_waveforms, self.sample_rate),
+        """Embeddings as they are computed; the errors of unusable recordings are not raised."""
+        return embedded_batches(
+            as_list(recordings),
+            self.embed_waveforms,
+            self.sample_rate,
             workers=workers,
             progress=progress,
             source_rate=sample_rate,
             with_quality=with_quality,
             shortest_seconds=self.model.front_end.frame_seconds,
-        ):
-            finite = [bool(np.isfinite(row).all()) for row in batch.embeddings]
-            errors: dict[int, AudioError | OSError] = {
-                index: _no_numbers(several[index], index)
-                for index, good in zip(batch.indexes, finite, strict=True)
-                if not good
-            }
-            yield EmbeddedBatch(
-                list(itertools.compress(batch.indexes, finite)),
-                batch.embeddings[finite],
-                list(itertools.compress(batch.qualities, finite)),
-                batch.errors | errors,
-            )
+        )
 
     @torch.no_grad()
     def embed_waveforms(self, waveforms: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Embeddings (n, dim) of waveforms (n, samples) in [-1, 1], padded behind lengths (n,)."""
+        """Embeddings (n, dim) of waveforms (n, samples) in [-1, 1], padded after lengths (n,)."""
         if self._on_cpu is not None:
-            return self._on_cpu(waveforms, lengths).clone()  # as tensors that may be trained on
+            return self._on_cpu(
+                waveforms, lengths
+            ).clone()  # tensors of inference mode cannot be trained on
         if lengths is not None:
             lengths = lengths.to(self.device)
         dtype = PRECISIONS[self.precision]
@@ -181,12 +166,12 @@ class Extractor:
         prior: float | None = None,
         false_accept_rate: float | None = None,
     ) -> Verdict:
-        """Whether two recordings, or two sides of several recordings each, have one speaker.
+        """Whether two recordings, or two sides of several recordings each, have the same speaker.
 
-        A calibrated model gives a probability, with ``prior`` (0.5) being that of one speaker
-        before anything is heard, and accepts from 0.5 on; or, with a ``false_accept_rate``, where
-        at most that share of pairs of different speakers is accepted. A model without calibration
-        accepts from its own threshold on.
+        A calibrated model gives a posterior probability for the ``prior`` (0.5) of the same
+        speaker, and accepts from 0.5 on; or, with a ``false_accept_rate``, at the threshold where
+        that share of pairs of different speakers is accepted. A model without calibration accepts
+        from its own threshold on.
         """
         first, second = as_list(enroll), as_list(test)
         chance, threshold, because = self._threshold(prior, false_accept_rate, voices=1)
@@ -212,16 +197,16 @@ class Extractor:
 
     @functools.cached_property
     def voices(self) -> SpeakerStore:
-        """The voices that are enrolled, by name; they can be saved and removed here."""
+        """The enrolled voices by name."""
         return SpeakerStore(self.fingerprint)
 
     def load_voices(self, path: str | Path) -> SpeakerStore:
-        """Use the enrolled voices of a file, in place of those enrolled so far."""
+        """Replace the enrolled voices by those of a file."""
         self.voices = SpeakerStore.load(path, self.fingerprint)
         return self.voices
 
     def enroll(self, name: str, recordings: Recordings, sample_rate: int | None = None) -> Voice:
-        """Remember a voice by name; more recordings of a name that is known join its others."""
+        """Enroll a voice; recordings of an enrolled name are added to it."""
         embeddings, qualities = self._listen(as_list(recordings), sample_rate)
         lack = lack_of_evidence(qualities)
         if lack is not None:
@@ -236,13 +221,13 @@ class Extractor:
         prior: float | None = None,
         false_accept_rate: float | None = None,
     ) -> Identification:
-        """Whose voice it is among those enrolled, or nobody's.
+        """Which of the enrolled voices it is, if any.
 
-        The more voices are enrolled, the likelier one of them resembles a stranger by chance.
-        ``prior`` (0.5), the probability that the speaker is enrolled at all, is therefore shared
-        by all of them; the likeliest is accepted if its probability is 0.5 or more. A
-        ``false_accept_rate`` is that of strangers who are taken for anybody, and divided by the
-        number of voices. The own threshold of a model without calibration knows nothing of this.
+        The more voices are enrolled, the likelier one of them resembles a stranger by chance. So
+        ``prior`` (0.5), the probability that the speaker is enrolled, is divided among them; the
+        likeliest is accepted from a probability of 0.5 on. ``false_accept_rate``, that of strangers
+        accepted as anybody, is divided, too. The threshold of a model without calibration does not
+        depend on the number of voices.
         """
         if not self.voices:
             raise ValueError("no voice is enrolled: enroll some first, or load them")
@@ -283,9 +268,9 @@ class Extractor:
     def _listen(
         self, recordings: Sequence[Recording], sample_rate: int | None
     ) -> tuple[NDArray[np.float32], list[RecordingQuality]]:
-        """The embeddings (n, dim) and qualities of n recordings, or the error of one of them.
+        """The embeddings (n, dim) and qualities of n recordings.
 
-        Files that cannot be read come before those that merely hold nothing.
+        Raises the error of an unusable recording, that of an unreadable file first.
         """
         if not recordings:
             raise ValueError("there are no recordings: give at least one")
@@ -295,7 +280,7 @@ class Extractor:
             errors |= batch.errors
             rows = zip(batch.embeddings, batch.qualities, strict=True)
             found |= dict(zip(batch.indexes, rows, strict=True))
-        # Also when one failed: no other process shall wait for this one.
+        # Also when one failed, as the other processes wait here.
         for embedded, failed in gather_objects((found, errors)):
             found |= embedded
             errors |= failed
@@ -308,7 +293,7 @@ class Extractor:
     def _compare(
         self, voices: Sequence[Voice], test: Voice
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Scores (n,) of n voices beside another, and the ratios (n,) of a calibrated model."""
+        """Scores (n,) of n voices against another, and log likelihood ratios (n,) if calibrated."""
         sides = [*voices, test]
         if len(voices[0].embedding) != len(test.embedding):
             raise ValueError(
@@ -328,7 +313,7 @@ class Extractor:
     def _threshold(
         self, prior: float | None, false_accept_rate: float | None, voices: int
     ) -> tuple[float, float | None, str]:
-        """The prior to judge by, what to accept from (a ratio or else a score), and why there."""
+        """The prior, the threshold (a log likelihood ratio or else a score), and its reason."""
         calibration = self.model.calibration
         if calibration is None:
             for value, name in ((prior, "probabilities"), (false_accept_rate, "error rates")):
@@ -360,7 +345,7 @@ def as_list(recordings: Recordings) -> list[Recording]:
 
 
 def _voice(embeddings: NDArray[np.float32], qualities: Sequence[RecordingQuality]) -> Voice:
-    """The voice that recordings with these embeddings (n, dim) make together."""
+    """The voice of recordings with embeddings (n, dim)."""
     mean = embeddings.astype(np.float64).mean(axis=0).astype(np.float32)
     return Voice(mean, len(embeddings), sum(quality.seconds for quality in qualities))
 
@@ -368,7 +353,7 @@ def _voice(embeddings: NDArray[np.float32], qualities: Sequence[RecordingQuality
 def _rate_threshold(
     calibration: Calibration, false_accept_rate: float, voices: int
 ) -> tuple[float, str]:
-    """The ratio to accept from so that strangers pass for one of n voices at a rate, and why."""
+    """The log likelihood ratio at which strangers are accepted at a rate, and the reason."""
     found = calibration.threshold_at(false_accept_rate, voices)
     ratio = found.log_likelihood_ratio
     because = f"accepted from a likelihood ratio of e^{ratio:.1f} on, for a false-accept rate of "
@@ -379,11 +364,5 @@ def _rate_threshold(
 
 
 def _at_least(threshold: float | None, value: float) -> bool | None:
-    """Whether a value reaches a threshold, if there is one."""
+    """Whether a value reaches a threshold; None without one."""
     return None if threshold is None else value >= threshold
-
-
-def _no_numbers(recording: Recording, place: int) -> AudioError:
-    """What to say of a recording whose embedding overflowed."""
-    name = recording if isinstance(recording, str | Path) else f"recording {place}"
-    return AudioError(f"{name}: the model makes no finite embedding of it: leave it out")

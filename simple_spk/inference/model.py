@@ -1,4 +1,4 @@
-"""A trained model: what recordings are embedded and compared with."""
+"""A trained model: front end, encoder, similarity, threshold and calibration."""
 
 import hashlib
 import json
@@ -16,12 +16,12 @@ from simple_spk.models.similarity import Similarity
 
 
 class Model(NamedTuple):
-    """What scoring needs.
+    """Everything that embeds and scores recordings.
 
     Arguments:
-        threshold: SimPLE's own, -b, for models that have one.
-        calibration: how its scores become log likelihood ratios, if that was learned.
-        training_data: what it was trained on, in words.
+        threshold: that of SimPLE, -b; None for models of other losses.
+        calibration: from scores to log likelihood ratios, if it was trained.
+        training_data: a description of the training data.
     """
 
     front_end: Fbank
@@ -31,11 +31,17 @@ class Model(NamedTuple):
     calibration: Calibration | None = None
     training_data: str | None = None
 
+    def frozen(self) -> "Model":
+        """The same model, in evaluation mode and without gradients."""
+        for part in (self.front_end, self.encoder, self.similarity):
+            part.eval().requires_grad_(False)
+        return self
+
 
 def trained_model(
     front_end: Any, encoder: nn.Module, loss: nn.Module, training_data: str | None = None
 ) -> Model:
-    """The model that training leaves: the loss has its similarity, and its bias if it is SimPLE."""
+    """The model of a training: the loss has its similarity and, if it is SimPLE, its bias."""
     bias = getattr(loss, "bias", None)
     threshold = -float(bias.detach()) if isinstance(bias, Tensor) and bias.ndim == 0 else None
     similarity: Any = loss.similarity
@@ -43,10 +49,10 @@ def trained_model(
 
 
 def embedding_fingerprint(model: Model) -> str:
-    """A hash that is the same for models that make the same embeddings, however they compare them.
+    """A hash of front end and encoder: embeddings on disk belong to a model with the same hash.
 
-    It tells whether embeddings on disk are of this very model. Names enter it as format 2 of model
-    folders spelled them, so that embeddings and voices made by version 0.1 remain valid.
+    Names enter it as format 2 of model folders spelled them, so that embeddings and voices of
+    version 0.1 remain valid.
     """
     digest = hashlib.sha256()
     parts: tuple[Any, ...] = (model.front_end, model.encoder)
@@ -61,19 +67,19 @@ def embedding_fingerprint(model: Model) -> str:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Within it, convolutions and matrix products do without TF32; settings stay the caller's.
+    """Disables TF32 in convolutions and matrix products; restores the caller's settings.
 
-    TF32, torch's own choice for convolutions, keeps three digits: embeddings of a recording alone
-    and in a batch, which different kernels compute, would differ by more than 1e-4.
+    TF32, torch's default for convolutions, has three digits: embeddings of a recording alone and in
+    a batch, computed by different kernels, would differ by more than 1e-4.
     """
     backends: Any = torch.backends
     cudnn, matmul = backends.cudnn, backends.cuda.matmul
-    # Torch has two ways to set this. The older one changes both, so that they never contradict each
-    # other; the newer one then brings back what only it can say.
+    # Torch has two APIs for this. The older one changes both consistently; the newer one then
+    # restores settings that only it has.
     newer = (cudnn.conv, cudnn.rnn, matmul, backends.mkldnn.matmul)
     precisions = [setting.fp32_precision for setting in newer]
-    convolutions = _told(lambda: cudnn.allow_tf32)
-    products = _told(torch.get_float32_matmul_precision)
+    convolutions = _legacy_setting(lambda: cudnn.allow_tf32)
+    products = _legacy_setting(torch.get_float32_matmul_precision)
     cudnn.allow_tf32 = matmul.allow_tf32 = False
     try:
         yield
@@ -86,9 +92,9 @@ def full_precision() -> Iterator[None]:
             setting.fp32_precision = precision
 
 
-def _told(ask: Callable[[], Any]) -> Any:
-    """What torch answers in its older way, or None if the caller has settings of the newer one."""
+def _legacy_setting(read: Callable[[], Any]) -> Any:
+    """A setting of the older API; None if the caller uses the newer one, which makes it raise."""
     try:
-        return ask()
+        return read()
     except RuntimeError:
         return None

@@ -1,9 +1,9 @@
-"""A trained model as a folder: model.safetensors (numbers), config.yaml (plain data), README.md.
+"""A trained model as a folder: model.safetensors (weights), config.yaml (plain data), README.md.
 
-Loading one reads data only. Classes are looked up by name in a fixed table, YAML is read with the
-safe loader, weights with safetensors: nothing that a folder holds is ever executed. A folder may be
-damaged or ill-meant: what it asks for is compared with the size of what it holds before memory is
-taken, and a model that does not give numbers is refused.
+Loading one executes nothing of it: classes are looked up by name in a fixed table, YAML is read by
+the safe loader, weights by safetensors. A folder may be damaged or malicious: sizes in its config
+are compared with those of its weights before memory is allocated, and a model whose embeddings are
+not finite is refused.
 """
 
 import hashlib
@@ -27,11 +27,7 @@ from simple_spk.io.safe_yaml import read_plain_yaml
 from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
-from simple_spk.models.saved_arguments import (
-    NAMES_BEFORE_FORMAT_3,
-    renamed,
-    wrong_argument,
-)
+from simple_spk.models.saved_arguments import NAMES_BEFORE_FORMAT_3, renamed, wrong_argument
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct
 
 CARD_TEMPLATE = """# A speaker-verification model
@@ -69,23 +65,23 @@ No figures are stated. `simple-spk evaluate` measures error rates on a trial lis
 
 Files: `model.safetensors` (weights), `config.yaml` (plain data). Loading executes nothing of them.
 """
-# The last line, which no page shows; with a hash of all before it, so that edited cards are told.
+# The last line, an invisible comment with a hash of all before it, which detects edited cards.
 MARK = "<!-- written by simple_spk itself: {digest} -->\n"
 
 
 def is_automatic(card: str) -> bool:
-    """Whether ``default_card`` wrote a card, of whatever model and version, and nobody since."""
+    """Whether ``default_card`` of any version wrote a card, and nobody edited it."""
     lines = card.splitlines(keepends=True)
     return bool(lines) and lines[-1] == _mark("".join(lines[:-1]))
 
 
 def _mark(text: str) -> str:
-    """The line that ends the card with this text."""
+    """The last line of the card with this text."""
     return MARK.format(digest=hashlib.sha256(text.encode()).hexdigest())
 
 
 def default_card(model: Model) -> str:
-    """A model card of what the model itself tells, and no promises."""
+    """A model card with the facts that the model itself has."""
     encoder: Any = model.encoder
     calibration = model.calibration
     text = CARD_TEMPLATE.format(
@@ -115,8 +111,8 @@ FIELDS = ("format", "made_with", *PARTS, "threshold", "calibration", "training_d
 NAMES_SINCE_FORMAT_3 = {old: new for new, old in NAMES_BEFORE_FORMAT_3.items()}
 CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
 
-# Least and greatest value of arguments, also of each item of a list: nobody's model lies beyond,
-# and what lies within can be built, or is seen not to fit its weights, in no time.
+# Smallest and largest value of arguments, also of each item of a list: no real model is beyond
+# them, and what is within can be built, or found not to fit its weights, at once.
 LIMITS: dict[str, tuple[float, float]] = {
     "sample_rate": (1000, 96_000),
     "num_mels": (1, 512),
@@ -142,10 +138,9 @@ STORED_FLOATS = ("F16", "BF16", "F32")
 def save_model(
     folder: str | Path, model: Model, card: str | None = None, half_precision: bool = False
 ) -> None:
-    """Write a model folder; without a card, its README.md says what the model itself tells.
+    """Write a model folder; its README.md is ``card``, or else ``default_card``.
 
-    half_precision halves the file: matrices and filters are stored as 16-bit floats, and loaded as
-    32-bit floats again.
+    half_precision stores matrices and filters as 16-bit floats; they are loaded as 32-bit floats.
     """
     parts: dict[str, Any] = {name: getattr(model, name) for name in PARTS}
     for name, part in parts.items():
@@ -164,7 +159,7 @@ def save_model(
         "training_data": model.training_data,
     }
     folder = Path(folder)
-    # All or nothing, as far as three files can be: they appear once the last is written.
+    # The three files appear once the last is written.
     with (
         atomic_write(folder / CARD) as card_file,
         atomic_write(folder / CONFIG) as config_file,
@@ -173,12 +168,12 @@ def save_model(
         card_file.write_text(card or default_card(model), encoding="utf-8")
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         config_file.write_text(text, encoding="utf-8")
-        # not by save_file, whose files nobody else may read
+        # not by save_file, whose files only their owner can read
         weights_file.write_bytes(save(weights))
 
 
 def load_model(folder: str | Path) -> Model:
-    """The model in a folder, ready for use, or an error that says what is wrong with it."""
+    """The model in a folder, ready for use; errors say what is wrong with the folder."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"no model folder at {folder}: correct the path")
@@ -192,15 +187,14 @@ def load_model(folder: str | Path) -> Model:
         raise ValueError(f"{folder / CONFIG}: front end and encoder differ in num_mels")
     modules = nn.ModuleDict(parts)
     modules.load_state_dict(_read_weights(folder / WEIGHTS, modules.state_dict()), assign=True)
-    modules.eval().requires_grad_(False)
     described = {name: config[name] for name in ("threshold", "calibration", "training_data")}
-    model = Model(**parts, **described)
+    model = Model(**parts, **described).frozen()
     _check_answer(folder, model)
     return model
 
 
 def builtin_model() -> Path:
-    """The folder of the model that comes with this package."""
+    """The folder of the built-in model."""
     folder = Path(__file__).parents[1] / "builtin_model"
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -210,7 +204,7 @@ def builtin_model() -> Path:
 
 
 def _stored(name: str, tensor: Tensor, half_precision: bool) -> Tensor:
-    """A weight as the file has it; biases and statistics are few, and stay exact."""
+    """A weight as it is stored; biases and statistics are few, and stay exact."""
     if not (half_precision and tensor.is_floating_point() and tensor.ndim > 1):
         return tensor.contiguous()
     halved = tensor.half().contiguous()
@@ -220,7 +214,7 @@ def _stored(name: str, tensor: Tensor, half_precision: bool) -> Tensor:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """The fields of config.yaml, known to be of the types that they should; calibration built."""
+    """The fields of config.yaml, of checked types, with the calibration as an object."""
     config = read_plain_yaml(path)
     if not isinstance(config, dict) or config.get("format") not in (2, FORMAT):
         raise ValueError(f"{path}: expected a mapping with format: {FORMAT}; make the folder again")
@@ -230,16 +224,15 @@ def _read_config(path: Path) -> dict[str, Any]:
             f"{path}: fields that are unknown or missing: {reprlib.repr(sorted(strange))}; "
             f"expected just {', '.join(FIELDS)}"
         )
-    threshold = config["threshold"]
+    threshold, training_data = config["threshold"], config["training_data"]
     is_number = type(threshold) in (int, float) and abs(threshold) < 1e30
-    if threshold is not None and not is_number:
-        raise ValueError(f"{path}: threshold must be a number or null, not {_shown(threshold)}")
-    if not isinstance(config["made_with"], str):
-        raise ValueError(f"{path}: made_with must be text, not {_shown(config['made_with'])}")
-    if not isinstance(config["training_data"], str | None):
-        raise ValueError(
-            f"{path}: training_data must be text or null, not {_shown(config['training_data'])}"
-        )
+    for name, expected, is_so in (
+        ("threshold", "a number or null", threshold is None or is_number),
+        ("made_with", "text", isinstance(config["made_with"], str)),
+        ("training_data", "text or null", isinstance(training_data, str | None)),
+    ):
+        if not is_so:
+            raise ValueError(f"{path}: {name} must be {expected}, not {_shown(config[name])}")
     if config["calibration"] is not None:
         try:
             config["calibration"] = Calibration.from_plain(config["calibration"])
@@ -249,25 +242,23 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _build(folder: Path, name: str, entry: Any) -> nn.Module:
-    """The module that config.yaml describes under a name; encoders without memory for weights."""
+    """The module that config.yaml describes under a name; encoders have no memory yet."""
     where = f"{folder / CONFIG}, {name}"
     if not isinstance(entry, dict) or set(entry) != {"class", "arguments"}:
         raise ValueError(f"{where}: expected the fields class and arguments, found {_shown(entry)}")
-    classes: dict[str, Any] = {cls.__name__: cls for cls in PARTS[name]}
     chosen, arguments = entry["class"], entry["arguments"]
-    if not isinstance(chosen, str) or chosen not in classes:
-        known = ", ".join(classes)
+    cls: Any = next((cls for cls in PARTS[name] if cls.__name__ == chosen), None)
+    if cls is None:
+        known = ", ".join(known.__name__ for known in PARTS[name])
         raise ValueError(f"{where}: unknown class {_shown(chosen)}; known: {known}")
-    cls = classes[chosen]
     if not isinstance(arguments, dict):
         raise ValueError(f"{where}: arguments must be a mapping, not {_shown(arguments)}")
     arguments = renamed(arguments, NAMES_SINCE_FORMAT_3)
-    nested = arguments.get("output")
     _check_arguments(where, cls, arguments)
-    if isinstance(nested, dict):
-        _check_arguments(f"{where}, output", EmbeddingHead, nested)
+    if isinstance(arguments.get("output"), dict):
+        _check_arguments(f"{where}, output", EmbeddingHead, arguments["output"])
     try:
-        # An encoder comes into being once its weights are known to be there.
+        # The memory of an encoder is allocated when its weights are read.
         with torch.device("meta" if name == "encoder" else "cpu"):
             return cls(**arguments)
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
@@ -275,7 +266,7 @@ def _build(folder: Path, name: str, entry: Any) -> nn.Module:
 
 
 def _check_arguments(where: str, cls: type[nn.Module], arguments: dict[str, Any]) -> None:
-    """Raise a ValueError for arguments that are unknown, of another type, or absurd."""
+    """Raise a ValueError for arguments that are unknown, of another type, or out of range."""
     constructor: Any = cls.__init__
     wrong = wrong_argument(constructor, arguments)
     if wrong is not None:
@@ -293,7 +284,7 @@ def _check_arguments(where: str, cls: type[nn.Module], arguments: dict[str, Any]
 
 
 def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of a file, of the names, shapes and types that a state dict has."""
+    """The weights of a file, with the names, shapes and types of a state dict."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing or not a file: the model folder is incomplete")
     try:
@@ -301,7 +292,7 @@ def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
             there = dict.fromkeys(file.keys())
             stored = dict(zip(renamed(there, NAMES_SINCE_FORMAT_3), there, strict=False))
             _check_header(path, file, expected, stored)
-            # Copied, as what safetensors gives may change or vanish with the file.
+            # Copied, as the tensors of safetensors may change with the file.
             weights = {
                 name: file.get_tensor(stored[name]).to(tensor.dtype, copy=True)
                 for name, tensor in expected.items()
@@ -319,13 +310,13 @@ def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
 def _check_header(
     path: Path, file: Any, expected: dict[str, Tensor], stored: dict[str, str]
 ) -> None:
-    """Raise unless an opened safetensors file holds just what is expected, before reading it.
+    """Raise unless the header of a safetensors file has exactly the expected tensors.
 
     ``stored`` maps each name to the one in the file.
     """
     strange = sorted(set(stored) ^ set(expected))
     if strange:
-        what = "lacks" if strange[0] in expected else "has, beyond what is expected,"
+        what = "lacks" if strange[0] in expected else "has the unexpected"
         raise ValueError(
             f"{path} does not fit {path.with_name(CONFIG)}: it {what} {_shown(strange[0])}, "
             f"{len(strange)} differences in all"
@@ -346,7 +337,7 @@ def _check_header(
 
 @torch.no_grad()
 def _check_answer(folder: Path, model: Model) -> None:
-    """Raise unless the model makes numbers of a short sound: weights may overflow together."""
+    """Raise unless a short sound has a finite embedding: finite weights may overflow together."""
     waveform = torch.linspace(0.0, 300.0, model.front_end.frame_samples * 8).sin() * 0.1
     try:
         embedding = model.encoder(*model.front_end(waveform[None]))
@@ -360,9 +351,9 @@ def _check_answer(folder: Path, model: Model) -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value of a config file, cut short for a message."""
+    """A value of a config file, shortened for a message."""
     if isinstance(value, int) and abs(value) > 2**64:
-        return "a huge number"  # whose digits would take long to find
+        return "a huge number"  # converting it to digits would take long
     return reprlib.repr(value)
 
 
@@ -370,9 +361,9 @@ _HUB_ID = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?
 
 
 def resolve(model: str | Path) -> Path:
-    """The folder of a model: the one named, or the local copy of ``owner/name[@revision]``.
+    """The folder of a model: the given one, or the local copy of ``owner/name[@revision]``.
 
-    A folder that exists is preferred. What was fetched once is found again without a network.
+    An existing folder is preferred. A model that was fetched once needs no network.
 
     >>> resolve("/some/folder").as_posix()
     '/some/folder'
@@ -381,9 +372,9 @@ def resolve(model: str | Path) -> Path:
     hub_id = _HUB_ID.fullmatch(str(model))
     if hub_id is None or isinstance(model, Path) or folder.exists():
         return folder
-    from huggingface_hub import snapshot_download  # slow, and for few
+    from huggingface_hub import snapshot_download  # slow to import, and rarely needed
 
-    try:  # nothing else of it is fetched
+    try:
         fetched = snapshot_download(
             hub_id["name"], revision=hub_id["revision"], allow_patterns=[WEIGHTS, CONFIG, CARD]
         )

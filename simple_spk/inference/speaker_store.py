@@ -1,6 +1,6 @@
-"""Voices that are known by name: kept as mean embeddings, in a file without recordings.
+"""Enrolled voices: mean embeddings by name, and the file that keeps them.
 
-A file is tied to the model that made it, as embeddings of different models cannot be compared.
+A file belongs to one model, as embeddings of different models cannot be compared.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ LARGEST_NAME = 200
 
 
 class Voice(NamedTuple):
-    """What is known of a voice: the mean of its recordings' embeddings, and how much that is."""
+    """The mean embedding of a speaker's recordings, with their number and duration."""
 
-    embedding: NDArray[np.float32]  # (dim,), not normalized: clear recordings count more
+    embedding: NDArray[np.float32]  # (dim,), not normalized: long embeddings count more
     recordings: int
     seconds: float
 
     def joined(self, other: "Voice") -> "Voice":
-        """The voice that all recordings of both make."""
+        """The voice of the recordings of both."""
         count = self.recordings + other.recordings
         total = self.recordings * self.embedding.astype(np.float64)
         total += other.recordings * other.embedding.astype(np.float64)
@@ -37,7 +37,7 @@ class Voice(NamedTuple):
 
 
 class SpeakerStore(Mapping[str, Voice]):
-    """Voices by name, in the order of their enrollment; fingerprint is that of their model."""
+    """Voices by name, in the order of enrollment; fingerprint is that of their model."""
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
@@ -53,7 +53,7 @@ class SpeakerStore(Mapping[str, Voice]):
         return len(self._voices)
 
     def add(self, name: str, voice: Voice) -> None:
-        """Enroll a voice; recordings of a name that is known join its others."""
+        """Enroll a voice; recordings of an enrolled name are added to it."""
         if not (isinstance(name, str) and name.strip() and len(name) <= LARGEST_NAME):
             raise ValueError(f"a voice needs a name of 1 to {LARGEST_NAME} letters, not {name!r}")
         dimension = next((len(other.embedding) for other in self.values()), len(voice.embedding))
@@ -66,21 +66,19 @@ class SpeakerStore(Mapping[str, Voice]):
         self._voices[name] = voice if known is None else known.joined(voice)
 
     def remove(self, name: str) -> None:
-        """Forget a voice."""
+        """Remove a voice."""
         if name not in self._voices:
             known = ", ".join(list(self)[:10]) or "nobody"
             raise ValueError(f"nobody is enrolled as {name!r}; known: {known}")
         del self._voices[name]
 
     def save(self, path: str | Path) -> None:
-        """Write them all to one safetensors file, which appears once it is whole."""
+        """Write all voices to a safetensors file, atomically."""
         voices = list(self.values())
-        dimension = len(voices[0].embedding) if voices else 0
-        table = np.empty((len(voices), dimension), np.float32)
-        for row, voice in zip(table, voices, strict=True):
-            row[:] = voice.embedding
+        empty = np.empty((0, 0), np.float32)
+        table = np.stack([voice.embedding for voice in voices]) if voices else empty
         arrays: dict[str, NDArray[Any]] = {
-            "embeddings": table,
+            "embeddings": table.astype(np.float32),
             "recordings": np.array([voice.recordings for voice in voices], np.int64),
             "seconds": np.array([voice.seconds for voice in voices], np.float64),
         }
@@ -94,7 +92,7 @@ class SpeakerStore(Mapping[str, Voice]):
 
     @classmethod
     def load(cls, path: str | Path, fingerprint: str) -> "SpeakerStore":
-        """The voices of a file, which must be of the model with this fingerprint."""
+        """The voices of a file of the model with this fingerprint."""
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(
@@ -105,7 +103,7 @@ class SpeakerStore(Mapping[str, Voice]):
                 metadata = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             names = _names(metadata, arrays)
-        # TypeError, AttributeError: kinds of numbers that numpy does not know
+        # TypeError, AttributeError: number types that numpy does not have
         except (SafetensorError, ValueError, RecursionError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} is not a file of enrolled voices ({error}): enroll them again"
@@ -124,10 +122,10 @@ class SpeakerStore(Mapping[str, Voice]):
     @classmethod
     @contextlib.contextmanager
     def changing(cls, path: str | Path, fingerprint: str) -> Iterator["SpeakerStore"]:
-        """The voices of a file, or none if it is yet to be made, to be saved when all went well.
+        """The voices of a file, or none if there is no file; saved on leaving without an error.
 
-        Processes that change the file do so one after the other. What they lock is a file beside
-        it, PATH.lock, which stays: the file itself is another one whenever it was saved.
+        Processes that change the file do so one after the other. They lock PATH.lock, which stays:
+        saving replaces the file itself.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,14 +137,14 @@ class SpeakerStore(Mapping[str, Voice]):
 
 
 def _names(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> list[str]:
-    """The names of the voices in a file, or a ValueError that says why it cannot be one."""
+    """The names of the voices in a file; a ValueError says what is wrong with it."""
     if metadata.get("format") != FORMAT:
         raise ValueError(f"expected the format {FORMAT!r}")
     names = json.loads(metadata.get("names", ""))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("its names are no list of names")
     if len(set(names)) < len(names):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name occurs twice")
     kinds = {"embeddings": (np.float32, 2), "recordings": (np.int64, 1), "seconds": (np.float64, 1)}
     if set(arrays) != set(kinds):
         raise ValueError(f"expected the arrays {', '.join(kinds)}")

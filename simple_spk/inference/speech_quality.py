@@ -1,7 +1,7 @@
-"""How much evidence a recording holds: speech, noise, clipping. Plain measures of energy.
+"""Speech, noise and clipping in a recording, measured by energy.
 
-They see no more than loudness over time: music and other voices count as speech, and a steady
-vowel without a pause as noise. That is enough to tell a wrong, empty or noisy recording.
+Music and other voices count as speech, and a steady vowel without a pause as noise. That is enough
+to detect a wrong, empty or noisy recording.
 """
 
 from typing import NamedTuple
@@ -10,25 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 FRAME_SECONDS = 0.02
-SILENT_POWER = 1e-8  # 80 dB under full scale: what is quieter drowns in the front end's dither
-QUIET_PERCENTILE, LOUD_PERCENTILE = (
-    10.0,
-    95.0,
-)  # of the frames: noise and speech
+SILENT_POWER = 1e-8  # 80 dB below full scale: the front end's dither masks what is quieter
+QUIET_PERCENTILE, LOUD_PERCENTILE = 10.0, 95.0  # of the frames: noise and speech
 THRESHOLD_SHARE, LEAST_THRESHOLD_DECIBEL = 0.4, 5.0  # of the range between them, above the noise
-SHORTEST_SOUND_FRAMES = 3  # clicks are shorter than any sound of speech
-HANGOVER_FRAMES = 5  # the weak sounds of a word lie beside its strong ones
-CLIPPED_RUN_SAMPLES = 3  # so many equal samples at the very top are no sound's own
-QUIETEST_CLIPPED_PEAK = 0.05  # below, equal samples are a matter of their few bits
-DECIBEL_RANGE = (-20.0, 80.0)  # of signal to noise: beyond, figures mean nothing
+SHORTEST_SOUND_FRAMES = 3  # clicks are shorter than any speech sound
+HANGOVER_FRAMES = 5  # weak sounds of a word are next to its strong ones
+CLIPPED_RUN_SAMPLES = 3  # natural peaks do not have so many equal samples
+QUIETEST_CLIPPED_PEAK = 0.05  # below, equal samples come from coarse quantization
+DECIBEL_RANGE = (-20.0, 80.0)  # of the signal-to-noise ratio; beyond, estimates mean nothing
 
 
 class RecordingQuality(NamedTuple):
-    """What a recording offers: its length, how much of it is speech, and how clean that is.
+    """Duration, amount of speech and noise of a recording.
 
-    peak is the largest sample, 1.0 at full scale; clipped_share the share of samples at its rails.
-    embedding_length is what the model thinks of it: SimPLE makes clear recordings long, unless the
-    model was trained with one length for all.
+    peak is the largest absolute sample, 1.0 at full scale; clipped_share the share of clipped
+    samples. embedding_length is the model's own measure: SimPLE gives clear recordings long
+    embeddings, unless it was trained with a fixed length.
     """
 
     seconds: float
@@ -40,7 +37,7 @@ class RecordingQuality(NamedTuple):
 
 
 class QualityMeter:
-    """Measures a recording window by window: it keeps one number per 20 ms."""
+    """Measures a recording window by window, keeping one number per frame."""
 
     def __init__(self, sample_rate: int) -> None:
         self.sample_rate = sample_rate
@@ -49,26 +46,27 @@ class QualityMeter:
         self._peak = 0.0
         self._rest = np.empty(0, np.float32)  # less than a frame
 
-    def add(self, waveform: NDArray[np.float32]) -> None:
-        """Take the next samples (samples,) into account."""
+    def add(self, waveform: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Measure the next samples (samples,), and return them."""
         size = round(FRAME_SECONDS * self.sample_rate)
         held = np.concatenate([self._rest, waveform]) if len(self._rest) else waveform
         whole = len(held) // size * size
         frames, self._rest = held[:whole].reshape(-1, size), held[whole:].copy()
         if len(frames):
-            means = frames.mean(axis=1, dtype=np.float64)  # a constant offset is not heard
+            means = frames.mean(axis=1, dtype=np.float64)  # a DC offset is inaudible
             squares = np.einsum("ij,ij->i", frames, frames, dtype=np.float64) / size
             self._powers.append(np.maximum(squares - means**2, 0.0))
         if len(waveform):
             self._peak = max(self._peak, float(waveform.max()), -float(waveform.min()))
         self._samples += len(waveform)
         self._clipped += _clipped_samples(waveform)
+        return waveform
 
     def quality(self) -> RecordingQuality:
         """The quality of all that was added."""
         powers = np.concatenate([np.zeros(0), *self._powers])
         heard = np.flatnonzero(powers > SILENT_POWER)
-        if len(heard):  # silence around a recording was added to it; within, it is a pause
+        if len(heard):  # digital silence at both ends is padding; within, it is a pause
             powers = powers[heard[0] : heard[-1] + 1]
         powers = np.maximum(powers, SILENT_POWER)
         is_speech = _speech_frames(powers)
@@ -89,7 +87,7 @@ def measure_quality(waveform: NDArray[np.float32], sample_rate: int) -> Recordin
 
 
 def _speech_frames(powers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which frames (n,) are speech: those well above the quiet ones, and their neighbors."""
+    """Which frames (n,) are speech: those well above the noise level, and their neighbors."""
     levels = 10.0 * np.log10(powers)
     if not len(levels):
         return np.zeros(0, np.bool_)
@@ -102,14 +100,14 @@ def _speech_frames(powers: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _sum_around(flags: NDArray[np.bool_], width: int) -> NDArray[np.int64]:
-    """How many of the ``width`` flags centered on each of n are set, (n,)."""
+    """Numbers (n,) of set flags among the ``width`` flags centered on each of n."""
     half = width // 2
     sums = np.concatenate([[0], np.cumsum(np.pad(flags, half))])
     return sums[width:] - sums[:-width]
 
 
 def _signal_to_noise(powers: NDArray[np.float64], speech: NDArray[np.float64]) -> float:
-    """Decibels between the powers of speech frames and those of the quietest of all frames."""
+    """The signal-to-noise ratio in decibels; the noise is that of the quietest frames."""
     if not len(powers):
         return DECIBEL_RANGE[0]
     noise = float(np.percentile(powers, QUIET_PERCENTILE))
@@ -119,7 +117,7 @@ def _signal_to_noise(powers: NDArray[np.float64], speech: NDArray[np.float64]) -
 
 
 def _clipped_samples(waveform: NDArray[np.float32]) -> int:
-    """How many samples lie in runs of equal ones at the upper or the lower rail."""
+    """The number of samples in runs of equal ones at the largest or the smallest value."""
     if not len(waveform):
         return 0
     count = 0
