@@ -7,8 +7,6 @@ check a runtime.
 
 import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -120,7 +118,9 @@ def _write_graph(path: Path, encoder: WaveformEncoder, waveforms: Tensor, length
     """Write the graph of an encoder, for any number of recordings of any length."""
     number = torch.export.Dim("n")
     samples = torch.export.Dim("samples", min=encoder.front_end.frame_samples)
-    with _silence():
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports its internals
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         program = torch.onnx.export(
             encoder,
             (waveforms, lengths),
@@ -132,20 +132,6 @@ def _write_graph(path: Path, encoder: WaveformEncoder, waveforms: Tensor, length
         )
     assert program is not None  # None is for the older exporter
     program.save(path)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Suppresses the exporter's warnings about its internals."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
 
 
 def _describe(model: Model, embedding_dim: int) -> str:

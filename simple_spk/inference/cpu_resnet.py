@@ -9,11 +9,11 @@ embedding head stay in single precision.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_weights
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import Block, ResNet, statistics_pooling
@@ -53,18 +53,21 @@ class FoldedResNet:
     def __init__(self, encoder: ResNet, dtype: torch.dtype = torch.float32) -> None:
         self.dtype = dtype
         self.stem = _folded(encoder.conv1, encoder.bn1, dtype)
-        self.blocks = [
-            _FoldedBlock(block, dtype)
-            for name in encoder.stages
-            for block in encoder.get_submodule(name).children()
-            if isinstance(block, Block)
-        ]
+        self.blocks: list[tuple[_Convolution, _Convolution, _Convolution | None]] = []
+        for name in encoder.stages:
+            for block in encoder.get_submodule(name).children():
+                assert isinstance(block, Block)
+                first = _folded(block.conv1, block.bn1, dtype)
+                second = _folded(block.conv2, block.bn2, dtype)
+                shortcut = _folded(*block.shortcut, dtype) if len(block.shortcut) else None
+                self.blocks.append((first, second, shortcut))
         self.output = encoder.output
 
     def __call__(self, features: Tensor) -> Tensor:
-        maps = self.stem.clipped(features.transpose(1, 2)[:, None].contiguous().to(self.dtype))
-        for block in self.blocks:
-            maps = block(maps)
+        maps = self.stem.relu(features.transpose(1, 2)[:, None].contiguous().to(self.dtype))
+        for first, second, shortcut in self.blocks:
+            inner = first.relu(maps)
+            maps = second.added_to(maps if shortcut is None else shortcut.linear(maps), inner)
         with torch.autocast("cpu", enabled=False):
             return self.output(statistics_pooling(maps.flatten(1, 2), None))
 
@@ -79,11 +82,10 @@ class _Convolution(NamedTuple):
     dilation: list[int]
     groups: int
 
-    def plain(self, maps: Tensor) -> Tensor:
+    def linear(self, maps: Tensor) -> Tensor:
         return torch.ops.mkldnn._convolution_pointwise(maps, *self, "none", [], "")
 
-    def clipped(self, maps: Tensor) -> Tensor:
-        """With ReLU on the result."""
+    def relu(self, maps: Tensor) -> Tensor:
         return torch.ops.mkldnn._convolution_pointwise(maps, *self, "relu", [], "")
 
     def added_to(self, others: Tensor, maps: Tensor) -> Tensor:
@@ -93,39 +95,12 @@ class _Convolution(NamedTuple):
         )
 
 
-class _FoldedBlock:
-    def __init__(self, block: Block, dtype: torch.dtype) -> None:
-        self.first = _folded(block.conv1, block.bn1, dtype)
-        self.second = _folded(block.conv2, block.bn2, dtype)
-        self.shortcut: _Convolution | None = None
-        if len(block.shortcut):
-            self.shortcut = _folded(block.shortcut[0], block.shortcut[1], dtype)
-
-    def __call__(self, maps: Tensor) -> Tensor:
-        inner = self.first.clipped(maps)
-        return self.second.added_to(
-            maps if self.shortcut is None else self.shortcut.plain(maps), inner
-        )
-
-
-def _folded(convolution: nn.Module, normalization: nn.Module, dtype: torch.dtype) -> _Convolution:
-    """A convolution with the BatchNorm after it folded into its weights."""
-    assert isinstance(convolution, nn.Conv2d) and isinstance(normalization, nn.BatchNorm2d)
-    norm = normalization
-    assert norm.running_mean is not None and norm.running_var is not None
-    weight, bias = fuse_conv_bn_weights(
-        convolution.weight.detach(),
-        None,
-        norm.running_mean,
-        norm.running_var,
-        norm.eps,
-        norm.weight.detach(),
-        norm.bias.detach(),
-    )
-    assert isinstance(convolution.padding, tuple)
-    layout = (list(convolution.padding), list(convolution.stride), [1, 1], 1)
-    packed = torch.ops.mkldnn._reorder_convolution_weight(weight.detach().to(dtype), *layout, [])
-    return _Convolution(packed, bias.detach().to(dtype), *layout)
+def _folded(convolution: Any, batch_norm: Any, dtype: torch.dtype) -> _Convolution:
+    """A Conv2d with the BatchNorm2d after it folded into its weights."""
+    fused = fuse_conv_bn_eval(convolution, batch_norm).requires_grad_(False)
+    layout = (list(fused.padding), list(fused.stride), [1, 1], 1)
+    packed = torch.ops.mkldnn._reorder_convolution_weight(fused.weight.to(dtype), *layout, [])
+    return _Convolution(packed, fused.bias.to(dtype), *layout)
 
 
 def each_on_a_core(task: Callable[[Tensor], Tensor], rows: list[Tensor]) -> list[Tensor]:

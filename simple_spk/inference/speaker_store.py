@@ -5,6 +5,7 @@ A file belongs to one model, as embeddings of different models cannot be compare
 
 import contextlib
 import json
+from collections import UserDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,21 +37,12 @@ class Voice(NamedTuple):
         return Voice(mean, count, self.seconds + other.seconds)
 
 
-class SpeakerStore(Mapping[str, Voice]):
+class SpeakerStore(UserDict[str, Voice]):
     """Voices by name, in the order of enrollment; fingerprint is that of their model."""
 
     def __init__(self, fingerprint: str) -> None:
+        super().__init__()
         self.fingerprint = fingerprint
-        self._voices: dict[str, Voice] = {}
-
-    def __getitem__(self, name: str) -> Voice:
-        return self._voices[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._voices)
-
-    def __len__(self) -> int:
-        return len(self._voices)
 
     def add(self, name: str, voice: Voice) -> None:
         """Enroll a voice; recordings of an enrolled name are added to it."""
@@ -62,15 +54,14 @@ class SpeakerStore(Mapping[str, Voice]):
                 f"{name} has an embedding of {len(voice.embedding)} numbers, the voices enrolled "
                 f"so far of {dimension}: those are of another model; enroll them again"
             )
-        known = self._voices.get(name)
-        self._voices[name] = voice if known is None else known.joined(voice)
+        self[name] = self[name].joined(voice) if name in self else voice
 
     def remove(self, name: str) -> None:
         """Remove a voice."""
-        if name not in self._voices:
+        if name not in self:
             known = ", ".join(list(self)[:10]) or "nobody"
             raise ValueError(f"nobody is enrolled as {name!r}; known: {known}")
-        del self._voices[name]
+        del self[name]
 
     def save(self, path: str | Path) -> None:
         """Write all voices to a safetensors file, atomically."""

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import math
 import types
 from collections.abc import Callable, Mapping
@@ -36,17 +37,11 @@ def remember_arguments(cls: Class) -> Class:
 
 
 def _plain(value: Any) -> Any:
-    """A value as YAML-safe data, without the types that HyperPyYAML leaves in it."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    for kind in (bool, int, float, str):  # bool before int: True is an int
-        if isinstance(value, kind):
-            return kind(value)
-    if value is None:
-        return None
-    raise TypeError(f"{value!r} is not plain data and cannot be written to a model folder")
+    """A value as plain data, without the subclasses of numbers and lists of a YAML loader."""
+    try:
+        return json.loads(json.dumps(value))
+    except TypeError as error:
+        raise TypeError(f"{value!r} cannot be written to a model folder: {error}") from error
 
 
 def wrong_argument(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str | None:
