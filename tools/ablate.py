@@ -3,7 +3,7 @@
 Trains an experiment with SimPLE at every point of a grid of sharpness (r), positive weight (alpha),
 angular bias (b_theta) and queue size, what is not given staying as in BASE.yaml, and with other
 similarities (inner product, cosine). Without any of these, it is BASE.yaml with several seeds.
-Options after -- go to train.py, for all of them:
+Options after -- go to train.py in all runs:
 
     python tools/ablate.py hparams/mini.yaml --sharpness 1 2 3 --positive-weight 0.05 0.1 0.2 \\
         --similarities inner_product cosine --seeds 1 2 -o results/ablation -- --number_of_epochs=5
@@ -68,7 +68,7 @@ def point_of(base: Path, names: Sequence[str], overrides: Overrides) -> dict[str
 
 
 def name_of(point: Mapping[str, float]) -> str:
-    """What a point of the grid is called, also as a folder."""
+    """The name of a point of the grid, also of its folder."""
     return "-".join(f"{key}_{value:g}" for key, value in point.items())
 
 

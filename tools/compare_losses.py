@@ -4,14 +4,13 @@ BASE.yaml, an experiment with SimPLE, and the same experiment with each of the l
 folder losses beside it, or of hparams/losses, YAML files of that kind, or whole experiments such as
 search_settings.py writes) are trained with each seed, with equal encoder, budget and order of the
 data: one process after the other, or several --at-once, which on a CPU is faster. Options after --
-go to train.py, for all of them:
+go to train.py in all runs:
 
     python tools/compare_losses.py hparams/mini.yaml --losses softmax aamsoftmax --seeds 1 2 3 \\
         -o results/losses -- --number_of_epochs=5
 
-Stopped at any moment and started again with the same command, it goes on where it was; more losses
-and seeds may be added. FOLDER then holds table.md and plot.png, which are written anew whenever all
-losses have one seed more, and each run.
+Stopped and started again with the same command, it goes on where it was; losses and seeds may be
+added. FOLDER has the runs, and table.md and plot.png, which are updated after each seed.
 """
 
 import shlex
@@ -51,7 +50,7 @@ def loss_file(name: str, base: Path) -> Path:
 
 
 def refuse_overrides_of(loss: Path, overrides: Overrides) -> None:
-    """Raise if an option for all experiments would undo what the file of a loss says."""
+    """Raise if an option for all experiments would override a key in the file of a loss."""
     given = {option.removeprefix("--").partition("=")[0] for option in overrides}
     both = sorted(given & {str(key) for key in keys_of(loss.read_text(encoding="utf-8"))})
     if both:
@@ -84,7 +83,7 @@ def compare(
     overrides: Overrides,
     at_once: int = 1,
 ) -> str:
-    """Run all losses with all seeds; the table of their figures."""
+    """Run all losses with all seeds; the table of their metrics."""
     variants = loss_variants(base, losses, folder, overrides)
     return run_and_write(variants, seeds, folder, overrides, at_once)
 

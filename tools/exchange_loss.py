@@ -1,12 +1,17 @@
 """An experiment with another loss: python tools/exchange_loss.py BASE.yaml LOSS.yaml NEW.yaml
 
-BASE.yaml is a complete experiment such as hparams/simple_resnet34.yaml, LOSS.yaml a file such as
-those in hparams/losses: some keys, whose values replace those of the same name or are put before
-``loss``. A module that is null there is left out of the experiment and its checkpoints; so is what
-only the replaced keys referred to. With ``loss`` or ``embedding_head`` their groups in
-parameter_groups go, too. All other lines stay as they are, comments too, so that the result reads
-like a file written by hand. Where a voice at another speed is another speaker, it is another class,
-too; in an experiment with images, classes are those of its table, train_table if it has that key.
+For example, AAM-Softmax instead of SimPLE with everything else as in the paper:
+
+    python tools/exchange_loss.py hparams/simple_resnet34.yaml hparams/losses/aamsoftmax.yaml \\
+        hparams/aamsoftmax_resnet34.yaml
+
+BASE.yaml is a complete experiment, LOSS.yaml a file such as those in hparams/losses: keys whose
+values replace those of the same name or are inserted before ``loss``. A module that is null there
+is removed from the experiment and its checkpoints, and so are keys that only replaced keys referred
+to. ``loss`` and ``embedding_head`` also replace their groups in parameter_groups. All other lines
+and comments stay, so that the result reads like a file written by hand. If each speed of a voice is
+another speaker, it is another class, too; in an experiment with images, classes are those of its
+table, train_table if it has that key.
 """
 
 import re
@@ -28,7 +33,7 @@ COUNT_SPEAKERS = re.compile(r"(!apply:simple_spk\.data\.manifest\.count_speakers
 
 
 class Part(NamedTuple):
-    """A key of a YAML file with all lines of its value, or a line between keys (key None)."""
+    """A key of a YAML file with the lines of its value, or a line between keys (key None)."""
 
     key: str | None
     lines: tuple[str, ...]
@@ -45,7 +50,7 @@ class Part(NamedTuple):
 
 
 def exchange_loss(base: str, block: str) -> str:
-    """The text of an experiment with the keys of a loss's text in the place of its own."""
+    """The text of an experiment with the keys of a loss file in place of its own."""
     if "speeds" in keys_of(base):
         block = COUNT_SPEAKERS.sub(r"\1, !ref <speeds>]", block)
     if "simple_spk.vision." in base:
@@ -115,7 +120,7 @@ def _without_comment(line: str) -> str:
 
 
 def _without_entries(part: Part, names: set[str]) -> Part:
-    """A part whose value lacks the entries of these names, as those of modules."""
+    """A part without the entries of these names, as those of modules."""
     entries = re.compile(rf"\s+({'|'.join(names)}):")
     return Part(part.key, tuple(line for line in part.lines if not entries.match(line)))
 
@@ -131,7 +136,7 @@ def _with_groups(part: Part, old: list[str], new: tuple[str, ...]) -> Part:
 
 
 def _without_orphans(parts: list[Part], replaced: list[Part], kept: set[str | None]) -> list[Part]:
-    """The parts without those that only replaced ones, or such orphans, referred to."""
+    """The parts without those that only replaced parts, or other orphans, referred to."""
     suspects = {name for part in replaced for name in part.references} - kept
     while True:
         needed = {name for part in parts for name in part.references}
@@ -143,7 +148,7 @@ def _without_orphans(parts: list[Part], replaced: list[Part], kept: set[str | No
 
 
 def write_experiment(base: Path, block: Path, new: Path) -> None:
-    """Write the experiment; its first line names the loss, and its own name replaces the base's."""
+    """Write the experiment; its first line names the loss, its name replaces that of the base."""
     for path in (base, block):
         if not path.is_file():
             raise FileNotFoundError(f"no such YAML file: {path}")
@@ -151,7 +156,7 @@ def write_experiment(base: Path, block: Path, new: Path) -> None:
     stem = re.escape(base.stem)  # in the command line of its header, and in its output_folder
     text = re.sub(rf"\b{stem}(?=\.yaml\b)|(?<=/){stem}(?=/<seed>)", new.stem, text)
     title = block.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
-    text = f"# {title}. All else is as in {base.name}, of which\n# it is said:\n{text}"
+    text = f"# {title}. Everything else is as in {base.name}:\n{text}"
     write_text(new, text)
 
 

@@ -1,4 +1,4 @@
-"""Several experiments trained by train.py; what is done is not done again."""
+"""Runs several experiments with train.py; finished runs are not repeated."""
 
 import dataclasses
 import json
@@ -37,8 +37,8 @@ class Run(NamedTuple):
     lists: dict[str, dict]
 
 
-class Figure(NamedTuple):
-    """A number that comparisons show, and where it stands in the metrics of a test list."""
+class Metric(NamedTuple):
+    """A metric that comparisons show, and its keys in the results of a test list."""
 
     title: str
     keys: tuple[str, ...]
@@ -46,47 +46,47 @@ class Figure(NamedTuple):
     higher_is_better: bool = False
 
     def of(self, metrics: Mapping[str, Any]) -> float:
-        """The figure of a test list; nan if it has none."""
+        """Its value in the results of a test list; NaN if there is none."""
         value: Any = metrics
         for key in self.keys:
             value = value.get(key, {}) if isinstance(value, Mapping) else {}
         return float(value) if isinstance(value, int | float) else math.nan
 
 
-# All that comparisons know, the more telling first; a table shows those that all its lists have.
-FIGURES = (
-    Figure("EER %", ("eer",), 2),
-    Figure("minDCF(0.01)", ("min_dcf", "0.01"), 3),
-    Figure("accuracy %", ("mean_accuracy",), 2, higher_is_better=True),
-    Figure("MAP@R %", ("map_at_r",), 2, higher_is_better=True),
-    Figure("Precision@1 %", ("precision_at_1",), 2, higher_is_better=True),
-    Figure("R-Precision %", ("r_precision",), 2, higher_is_better=True),
+# The most important first; a table shows those that all its test lists have.
+METRICS = (
+    Metric("EER %", ("eer",), 2),
+    Metric("minDCF(0.01)", ("min_dcf", "0.01"), 3),
+    Metric("accuracy %", ("mean_accuracy",), 2, higher_is_better=True),
+    Metric("MAP@R %", ("map_at_r",), 2, higher_is_better=True),
+    Metric("Precision@1 %", ("precision_at_1",), 2, higher_is_better=True),
+    Metric("R-Precision %", ("r_precision",), 2, higher_is_better=True),
 )
 
 
-def common_figures(lists: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
-    """The figures that all test lists have."""
+def common_metrics(lists: Mapping[str, Mapping[str, Any]]) -> list[Metric]:
+    """The metrics that all test lists have."""
     return [
-        figure
-        for figure in FIGURES
-        if lists and not any(math.isnan(figure.of(metrics)) for metrics in lists.values())
+        metric
+        for metric in METRICS
+        if lists and not any(math.isnan(metric.of(results)) for results in lists.values())
     ]
 
 
-def headline_figure(lists: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """The most telling figure that all test lists have."""
-    found = common_figures(lists)
+def headline_metric(lists: Mapping[str, Mapping[str, Any]]) -> Metric:
+    """The most important metric that all test lists have."""
+    found = common_metrics(lists)
     if not found:
-        known = ", ".join(figure.title for figure in FIGURES)
+        known = ", ".join(metric.title for metric in METRICS)
         raise ValueError(
-            f"the test lists {', '.join(lists) or '(none)'} have no figure in common: comparisons "
+            f"the test lists {', '.join(lists) or '(none)'} have no metric in common: comparisons "
             f"need lists with labels, and one of {known}"
         )
     return found[0]
 
 
 def experiments_parser(description: str | None, seeds: Sequence[int]) -> ArgumentParser:
-    """What tools that train several experiments are asked alike, whatever else they ask."""
+    """A parser with the options of all tools that train several experiments."""
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("base", type=Path, metavar="BASE.yaml", help="an experiment with SimPLE")
     usual = f"(default {' '.join(map(str, seeds))})"
@@ -145,10 +145,10 @@ def run_all(
         except BaseException:
             stopped.set()
             raise
-        shown = headline_figure(lists)
-        figures = ", ".join(f"{name} {shown.title} {shown.of(m):.2f}" for name, m in lists.items())
+        shown = headline_metric(lists)
+        values = ", ".join(f"{name} {shown.title} {shown.of(m):.2f}" for name, m in lists.items())
         minutes = (time.perf_counter() - started) / 60.0
-        print(f"{variant.name}, seed {seed}: {figures} ({minutes:.1f} minutes)", flush=True)
+        print(f"{variant.name}, seed {seed}: {values} ({minutes:.1f} minutes)", flush=True)
         return Run(variant.name, seed, lists)
 
     executor = ThreadPoolExecutor(at_once)
@@ -171,35 +171,33 @@ def run_once(
     overrides: Overrides,
     threads: int | None = None,
 ) -> dict[str, dict]:
-    """The metrics of one run, which is trained, taken up or only read, as need be.
+    """The metrics of one run, which is trained, resumed or only read, as needed.
 
-    Its training uses so many threads, by default as many as torch likes.
+    threads is the number of CPU threads of the training; None: torch's default.
     """
     given = [*overrides, *variant.overrides, f"--seed={seed}", f"--output_folder={folder}"]
     given = list({option.partition("=")[0]: option for option in given}.values())  # the last wins
     asked = {"yaml": variant.yaml.read_text(encoding="utf-8"), "overrides": given}
     remembered, metrics = folder / "asked.json", folder / "metrics.json"
     if remembered.is_file() and json.loads(remembered.read_text(encoding="utf-8")) != asked:
-        raise ValueError(
-            f"{folder} holds a run with other settings: name another output folder, or delete it"
-        )
+        raise ValueError(f"{folder} holds a run with other settings: name another output folder")
     if not metrics.is_file():
         write_json(remembered, asked)
         _train([str(variant.yaml), *given], folder / "train.log", threads)
     lists = json.loads(metrics.read_text(encoding="utf-8"))["lists"]
     try:
-        headline_figure(lists)
+        headline_metric(lists)
     except ValueError as error:
         raise ValueError(f"{metrics}: {error}") from error
     return lists
 
 
 def _refuse_unknown(variant: Variant, overrides: Overrides) -> None:
-    """Raise if an option is neither a key of an experiment nor one of SpeechBrain's: else the
-    experiments that have it would be trained before the first that has not fails."""
-    from speechbrain.utils.run_opts import (
-        RunOptions,
-    )  # takes seconds, which trainings take longer than
+    """Raise if an option is neither a key of the experiment nor one of SpeechBrain's.
+
+    Otherwise the first experiment without that key would fail after others have been trained.
+    """
+    from speechbrain.utils.run_opts import RunOptions  # slow to import
 
     keys = {line.partition(":")[0] for line in variant.yaml.read_text("utf-8").splitlines()}
     known = keys | {field.name for field in dataclasses.fields(RunOptions)}
@@ -208,15 +206,15 @@ def _refuse_unknown(variant: Variant, overrides: Overrides) -> None:
         if key not in known:
             raise ValueError(
                 f"--{key} is no key of {variant.yaml}: correct it, or leave out the experiments "
-                "that do not have it"
+                "without it"
             )
 
 
 def _train(arguments: Sequence[str], log: Path, threads: int | None) -> None:
-    """Run train.py to its end, with all it says going to a file; raise with its last words.
+    """Run train.py with its output in a log file; if it fails, raise with its last lines.
 
-    The file is locked, and the lock passes to train.py with it: one that outlived a killed tool is
-    not joined by a second one in its folder.
+    The log is locked, and train.py inherits the lock: if it outlives a killed tool, no second one
+    starts in its folder.
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     if threads is not None:

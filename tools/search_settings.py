@@ -1,21 +1,21 @@
 """Search for settings: python tools/search_settings.py BASE.yaml CANDIDATES.yaml -o FOLDER
 
-CANDIDATES.yaml names losses (simple: BASE.yaml's own; others as in hparams/losses) and for each a
-list of settings: top-level keys of the experiment with their values, a string being YAML as it
-stands. All losses have equally many, so that none is searched for longer than another:
+CANDIDATES.yaml has losses (simple: that of BASE.yaml; others as in hparams/losses) and for each a
+list of settings: top-level keys of the experiment with their values; strings are YAML text. All
+losses have equally many settings, so that none gets a longer search than another:
 
     simple: [{sharpness: 2.0}, {sharpness: 3.0}]
     aamsoftmax: [{margin: 0.1}, {margin: 0.2, margin_ramp: "[0, !ref <steps> // 2]"}]
 
-Every candidate is trained, and judged by the mean EER (or the first of experiment_runs.FIGURES that
-its lists have) over the experiment's lists with validation speakers (evaluated_part: valid); test
-speakers are not met. Options after -- go to train.py:
+Every candidate is trained, and ranked by the mean EER (or the first of experiment_runs.METRICS that
+its lists have) over the experiment's lists of validation speakers (evaluated_part: valid), never of
+test speakers. Options after -- go to train.py:
 
     python tools/search_settings.py recipes/OpenSpeech/hparams/simple_resnet34_small.yaml \\
         recipes/OpenSpeech/candidates.yaml -o search -- --data_folder=DATA --steps=250
 
-It goes on where it was stopped. FOLDER then holds table.md and, for each loss, best/LOSS.yaml: the
-complete experiment with the best of its settings, which compare_losses.py and ablate.py take.
+It goes on where it was stopped. FOLDER has table.md and for each loss best/LOSS.yaml: the complete
+experiment with the best settings, for compare_losses.py and ablate.py.
 """
 
 import itertools
@@ -45,7 +45,7 @@ from tools.experiment_runs import (
 from tools.seed_statistics import AVERAGE, Comparison, row
 
 Settings = Mapping[str, Any]
-PART = "evaluated_part"  # the key of an experiment that says of whose speakers its lists are
+PART = "evaluated_part"  # the key of an experiment that chooses validation or test speakers
 
 
 class Candidate(NamedTuple):
@@ -91,7 +91,7 @@ def make_candidates(
         for number, settings in enumerate(several, start=1):
             both = sorted(given & {PART, *settings})
             if both:
-                raise ValueError(f"--{both[0]} after -- would undo what is searched: leave it out")
+                raise ValueError(f"--{both[0]} after -- would override the search: leave it out")
             name = f"{loss}-{number}"
             experiment = folder / "experiments" / f"{name}.yaml"
             lines = "".join(f"{key}: {_as_yaml(value)}\n" for key, value in settings.items())
@@ -130,9 +130,9 @@ def search(
 
 
 def best_of_each(candidates: Sequence[Candidate], comparison: Comparison) -> list[Candidate]:
-    """For each loss the candidate of the best mean over lists and seeds; of equals, the first."""
+    """For each loss the candidate with the best mean over lists and seeds; the first of equals."""
     means = np.mean(comparison.headline, axis=1)
-    if comparison.headline_figure.higher_is_better:
+    if comparison.headline_metric.higher_is_better:
         means = -means
     ranked = sorted(zip(means.tolist(), candidates, strict=True), key=lambda pair: pair[0])
     return [
@@ -145,8 +145,8 @@ def markdown(
     candidates: Sequence[Candidate], comparison: Comparison, best: Sequence[Candidate]
 ) -> str:
     """A table with a row per candidate, the best of each loss in bold."""
-    shown = comparison.headline_figure
-    tables = comparison.figures[shown]
+    shown = comparison.headline_metric
+    tables = comparison.metrics[shown]
     header = ["loss", "settings", *(f"{name}, {shown.title}" for name in tables)]
     lines = [row(header), row(["---"] * len(header))]
     for number, candidate in enumerate(candidates):

@@ -1,4 +1,4 @@
-"""What runs with several seeds say: means, intervals over seeds, paired differences."""
+"""Statistics over seeds: means, confidence intervals, paired differences."""
 
 import math
 from collections.abc import Sequence
@@ -11,27 +11,26 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from simple_spk.io.atomic_file import atomic_write, write_text
-from tools.experiment_runs import Figure as Shown
-from tools.experiment_runs import Run, common_figures, headline_figure
+from tools.experiment_runs import Metric, Run, common_metrics, headline_metric
 
 AVERAGE = "average"  # over the test lists
 CONFIDENCE = 0.95
 
 
 class Estimate(NamedTuple):
-    """A mean and how far its 95 % interval (Student's t) reaches to either side; nan: one seed."""
+    """A mean and the half width of its 95 % confidence interval (Student's t); NaN: one seed."""
 
     mean: float
     half_width: float
 
     def text(self, decimals: int) -> str:
-        """Both numbers, as people write them."""
+        """Both numbers as mean ± half width."""
         reach = "" if math.isnan(self.half_width) else f" ± {self.half_width:.{decimals}f}"
         return f"{self.mean:.{decimals}f}{reach}"
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of one value per seed.
+    """The mean of one value per seed, with its interval.
 
     >>> estimate([1.0, 2.0, 3.0]).text(decimals=2)
     '2.00 ± 2.48'
@@ -43,9 +42,9 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 class Comparison:
-    """The figures of runs, (variants, seeds) for each test list and for their average.
+    """The metrics of runs, (variants, seeds) for each test list and for their average.
 
-    Only seeds that all variants have are looked at: differences are between runs of one seed.
+    Only seeds that all variants have are used, as differences are paired by seed.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -57,13 +56,13 @@ class Comparison:
         if not self.seeds or any(list(lists) != names for lists in found.values()):
             raise ValueError("the runs have no seed, or not the same test lists, in common")
 
-        headline_figure(runs[0].lists)
+        headline_metric(runs[0].lists)
 
-        def table(figure: Shown) -> dict[str, NDArray[np.float64]]:
+        def table(metric: Metric) -> dict[str, NDArray[np.float64]]:
             tables = {
                 name: np.array(
                     [
-                        [figure.of(found[variant, seed][name]) for seed in self.seeds]
+                        [metric.of(found[variant, seed][name]) for seed in self.seeds]
                         for variant in self.variants
                     ]
                 )
@@ -73,33 +72,33 @@ class Comparison:
                 tables[AVERAGE] = np.mean(list(tables.values()), axis=0)
             return tables
 
-        self.figures = {figure: table(figure) for figure in common_figures(runs[0].lists)}
+        self.metrics = {metric: table(metric) for metric in common_metrics(runs[0].lists)}
 
     @property
     def headline(self) -> NDArray[np.float64]:
-        """The most telling figure (variants, seeds), averaged over the lists."""
-        return list(self.figures[self.headline_figure].values())[-1]
+        """The headline metric (variants, seeds), averaged over the lists."""
+        return list(self.metrics[self.headline_metric].values())[-1]
 
     @property
-    def headline_figure(self) -> Shown:
-        """What the most telling figure is."""
-        return next(iter(self.figures))
+    def headline_metric(self) -> Metric:
+        """The most important metric."""
+        return next(iter(self.metrics))
 
     def difference(self, number: int, reference: int = 0) -> Estimate:
-        """The headline figure of a variant less that of the reference, seed by seed."""
+        """The headline metric of a variant minus that of the reference, paired by seed."""
         return estimate((self.headline[number] - self.headline[reference]).tolist())
 
 
 def markdown(comparison: Comparison) -> str:
     """A table with a row per variant; the first is what the others are compared with."""
     columns = [
-        (f"{name}, {figure.title}", table, figure.decimals)
-        for figure, tables in comparison.figures.items()
+        (f"{name}, {metric.title}", table, metric.decimals)
+        for metric, tables in comparison.metrics.items()
         for name, table in tables.items()
     ]
-    reference, shown = comparison.variants[0], comparison.headline_figure
+    reference, shown = comparison.variants[0], comparison.headline_metric
     what = shown.title.removesuffix(" %")
-    header = ["variant", *(title for title, *_ in columns), f"{what} less that of {reference}"]
+    header = ["variant", *(title for title, *_ in columns), f"Δ {what} vs {reference} (paired)"]
     lines = [row(header), row(["---"] * len(header))]
     for number, variant in enumerate(comparison.variants):
         cells = [estimate(table[number].tolist()).text(digits) for _, table, digits in columns]
@@ -107,7 +106,7 @@ def markdown(comparison: Comparison) -> str:
         lines.append(row([variant, *cells, difference]))
     seeds = ", ".join(map(str, comparison.seeds))
     note = f"Mean over the seeds {seeds}, with 95 % intervals over seeds (Student's t); the last "
-    note += "column is paired by seed. They tell of training anew, not of other test data."
+    note += "column is paired by seed. Intervals are over training runs, not over test data."
     if len(comparison.seeds) == 1:
         note = f"One seed, {seeds}: no intervals."
     return "\n".join([*lines, "", note, ""])
@@ -119,11 +118,11 @@ def row(cells: Sequence[str]) -> str:
 
 
 def write_plot(path: Path, comparison: Comparison) -> None:
-    """Draw the headline figure of each variant: a dot per seed, the mean with its interval."""
+    """Draw the headline metric of each variant: a dot per seed, the mean with its interval."""
     height = 1.4 + 0.4 * len(comparison.variants)
     figure = Figure(figsize=(7.0, height), dpi=150, layout="constrained")
-    shown = comparison.headline_figure
-    what = f" ({AVERAGE} over lists)" if AVERAGE in comparison.figures[shown] else ""
+    shown = comparison.headline_metric
+    what = f" ({AVERAGE} over lists)" if AVERAGE in comparison.metrics[shown] else ""
     axes = figure.add_subplot(xlabel=f"{shown.title}{what}")
     for place, values in enumerate(comparison.headline):
         mean, half_width = estimate(values.tolist())

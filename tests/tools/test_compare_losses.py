@@ -123,7 +123,7 @@ def test_a_recipe_s_own_losses_come_first():
     assert loss_file("supcon", base).parent == ROOT / "hparams/losses"
 
 
-def test_retrieval_is_compared_by_its_own_figures(tmp_path):
+def test_retrieval_is_compared_by_its_own_metrics(tmp_path):
     found = {"map_at_r": 20.0, "precision_at_1": 60.0, "r_precision": 30.0, "nmi": 70.0}
     runs = [
         Run(name, seed, {"test": found | {"map_at_r": value + seed}})
@@ -131,7 +131,7 @@ def test_retrieval_is_compared_by_its_own_figures(tmp_path):
         for seed in (1, 2)
     ]
     text = write_comparison(tmp_path, "`command`", runs)
-    assert "test, MAP@R %" in text and "MAP@R less that of simple" in text
+    assert "test, MAP@R %" in text and "Δ MAP@R vs simple (paired)" in text
     assert "| triplet | 18.50" in text and "-3.00 ± 0.00 |" in text and "EER" not in text
 
 
@@ -244,7 +244,7 @@ def test_lists_without_labels_cannot_be_compared(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "metrics.json").write_text(json.dumps({"lists": {"x": {"trials": 3}}}))
-    with pytest.raises(ValueError, match="x have no figure in common"):
+    with pytest.raises(ValueError, match="x have no metric in common"):
         run_once(Variant("a", ROOT / "hparams/mini.yaml"), 1, folder, [])
 
 
