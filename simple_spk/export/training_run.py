@@ -1,14 +1,22 @@
 """The model of a training run, finished or not; nothing of the run's YAML file is executed."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from simple_spk.inference.model import Model, trained_model
-from simple_spk.inference.model_folder import CONFIG, PARTS, load_model
+from simple_spk.inference.model_folder import (
+    CONFIG,
+    NAMES_SINCE_FORMAT_3,
+    PARTS,
+    build_part,
+    load_model,
+)
 from simple_spk.io.safe_yaml import read_tagged_yaml
 from simple_spk.io.tensor_file import read_tensors
+from simple_spk.models.saved_arguments import renamed
 
 SETTINGS, CHECKPOINT = "hyperparams.yaml", "CKPT.yaml"  # SpeechBrain's names
 
@@ -52,7 +60,7 @@ def load_trained(folder: Path) -> Model:
         ("similarity", "loss.ckpt", in_loss),
     ):
         try:
-            parts[name].load_state_dict(weights, strict=True)
+            parts[name].load_state_dict(renamed(weights, NAMES_SINCE_FORMAT_3), assign=True)
         except RuntimeError as error:
             raise ValueError(
                 f"{folder / file} does not fit the run's {SETTINGS}: {error}"
@@ -70,14 +78,12 @@ def _saved_at(checkpoint: Path) -> float:
 
 def _build(settings_file: Path, name: str, entry: Any) -> nn.Module:
     """The part that a run's YAML file has under a name, if a model folder can describe it."""
-    classes = {f"!new:{cls.__module__}.{cls.__qualname__}": cls for cls in PARTS[name]}
-    if not isinstance(entry, dict) or entry.get("") not in classes:
+    tag = entry.get("", "") if isinstance(entry, dict) else ""
+    found = re.fullmatch(r"!new:simple_spk\.(?:\w+\.)+(\w+)", tag)  # version 0.1 had other modules
+    if found is None:
         raise ValueError(
-            f"{settings_file}: {name} is none of {', '.join(tag[5:] for tag in classes)} with its "
-            f"arguments: let python train.py YAML --test_only write RUN/model, and export that"
+            f"{settings_file}: {name} is no class of simple_spk with its arguments: let python "
+            f"train.py YAML --test_only write RUN/model, and export that"
         )
     arguments = {key: value for key, value in entry.items() if key != ""}
-    try:
-        return classes[entry[""]](**arguments)
-    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise ValueError(f"{settings_file}, {name}: {error}") from error
+    return build_part(f"{settings_file}, {name}", name, found[1], arguments)

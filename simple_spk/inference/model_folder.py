@@ -242,15 +242,19 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _build(folder: Path, name: str, entry: Any) -> nn.Module:
-    """The module that config.yaml describes under a name; encoders have no memory yet."""
+    """The module that config.yaml describes under a name."""
     where = f"{folder / CONFIG}, {name}"
     if not isinstance(entry, dict) or set(entry) != {"class", "arguments"}:
         raise ValueError(f"{where}: expected the fields class and arguments, found {_shown(entry)}")
-    chosen, arguments = entry["class"], entry["arguments"]
-    cls: Any = next((cls for cls in PARTS[name] if cls.__name__ == chosen), None)
+    return build_part(where, name, entry["class"], entry["arguments"])
+
+
+def build_part(where: str, name: str, class_name: Any, arguments: Any) -> nn.Module:
+    """A part of a model from unchecked plain data; encoders have no memory for weights yet."""
+    cls: Any = next((cls for cls in PARTS[name] if cls.__name__ == class_name), None)
     if cls is None:
         known = ", ".join(known.__name__ for known in PARTS[name])
-        raise ValueError(f"{where}: unknown class {_shown(chosen)}; known: {known}")
+        raise ValueError(f"{where}: unknown class {_shown(class_name)}; known: {known}")
     if not isinstance(arguments, dict):
         raise ValueError(f"{where}: arguments must be a mapping, not {_shown(arguments)}")
     arguments = renamed(arguments, NAMES_SINCE_FORMAT_3)
