@@ -365,19 +365,20 @@ def _next_ahead(
 
 def _finished(recordings: dict[int, _Opened], embeddings: NDArray[np.float32]) -> EmbeddedBatch:
     """The batch of n recordings by index with embeddings (n, dim), some maybe not finite."""
-    is_finite = np.isfinite(embeddings).all(axis=1)
+    is_finite: list[bool] = np.isfinite(embeddings).all(axis=1).tolist()
     finite = list(itertools.compress(recordings, is_finite))
-    lengths = np.linalg.norm(embeddings[is_finite], axis=1).tolist()
+    errors: dict[int, AudioError | OSError] = {
+        i: AudioError(f"{recordings[i].name}: the model makes no finite embedding: leave it out")
+        for i in recordings.keys() - set(finite)
+    }
+    embeddings = embeddings[is_finite]
+    lengths = np.linalg.norm(embeddings, axis=1).tolist()
     qualities = [
         meter.quality()._replace(embedding_length=length)
         for meter, length in zip((recordings[i].meter for i in finite), lengths, strict=True)
         if meter is not None
     ]
-    errors: dict[int, AudioError | OSError] = {
-        i: AudioError(f"{recordings[i].name}: the model makes no finite embedding: leave it out")
-        for i in itertools.compress(recordings, ~is_finite)
-    }
-    return EmbeddedBatch(finite, embeddings[is_finite], qualities, errors)
+    return EmbeddedBatch(finite, embeddings, qualities, errors)
 
 
 def _failed(errors: dict[int, AudioError | OSError]) -> EmbeddedBatch:
