@@ -145,9 +145,7 @@ class Extractor:
     def embed_waveforms(self, waveforms: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Embeddings (n, dim) of waveforms (n, samples) in [-1, 1], padded after lengths (n,)."""
         if self._on_cpu is not None:
-            return self._on_cpu(
-                waveforms, lengths
-            ).clone()  # tensors of inference mode cannot be trained on
+            return self._on_cpu(waveforms, lengths).clone()  # no tensor of inference mode
         if lengths is not None:
             lengths = lengths.to(self.device)
         dtype = PRECISIONS[self.precision]
