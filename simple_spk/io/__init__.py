@@ -1,1 +1,1 @@
-"""Files that are whole or absent, YAML read as data, tensors from PyTorch files."""
+"""Atomic files and locks, YAML read as data, tensors of PyTorch files."""

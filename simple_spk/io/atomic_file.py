@@ -1,4 +1,4 @@
-"""Files that are whole or do not exist."""
+"""Files that are complete or do not exist, and locks on files."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import IO, Any
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """A path to write to, beside ``path``, which it becomes once all went well; folders are made.
+    """A temporary path to write to, renamed to ``path`` if no error occurs; folders are created.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "folder" / "name.txt"
@@ -32,23 +32,22 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file that, if it exists, is whole."""
+    """Write a UTF-8 text file atomically."""
     with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: str | Path, content: Any) -> None:
-    """Write plain data as a JSON file that, if it exists, is whole."""
+    """Write plain data as a JSON file atomically."""
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def lock_file(file: IO[Any], refusal: str | None = None, shared: bool = False) -> None:
-    """Lock an open file until it is closed; if others hold it, wait, or refuse with these words.
+    """Lock an open file until it is closed; if it is locked, wait, or raise with this message.
 
-    Processes that inherit the file hold the lock with this one. A shared lock keeps only those out
-    that want it for themselves.
+    Processes that inherit the file share its lock. A shared lock excludes exclusive ones only.
     """
-    import fcntl  # here, so that systems without it can do all that locks nothing
+    import fcntl  # here, as some systems do not have it
 
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:

@@ -1,4 +1,4 @@
-"""Tensors by name from PyTorch's own files, with nothing of them executed."""
+"""Tensors by name from PyTorch's own files, of which nothing is executed."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file that torch.save wrote; whatever else it holds is a ValueError."""
+    """The tensors of a file that torch.save wrote; any other content is a ValueError."""
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}: correct the path")
     try:
@@ -15,10 +15,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # damaged files raise nearly anything
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"{path} is damaged, or holds more than weights ({reason}): take another"
+            f"{path} is damaged, or has more than weights ({reason}): take another"
         ) from error
     if not isinstance(content, dict) or not all(
         isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items()
     ):
-        raise ValueError(f"{path} holds something else than tensors by name: take another")
+        raise ValueError(f"{path} has something else than tensors by name: take another")
     return dict(content)
