@@ -1,4 +1,4 @@
-"""Calling train.py from tests: in this process, as importing torch and SpeechBrain takes seconds."""
+"""train.py called from tests in this process: importing torch and SpeechBrain takes seconds."""
 
 import contextlib
 import io

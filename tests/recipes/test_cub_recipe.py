@@ -32,6 +32,7 @@ from simple_spk.vision.retrieval_evaluation import (  # noqa: E402
     write_scorable,
 )
 from simple_spk.vision.retrieval_metrics import retrieval_metrics  # noqa: E402
+from tests.training_runs import run_train  # noqa: E402
 from tools.exchange_loss import keys_of, split, write_experiment  # noqa: E402
 from tools.make_toy_images import make_toy_images  # noqa: E402
 
@@ -60,15 +61,8 @@ def data(images: Path) -> Path:
     return images.parent / "data"
 
 
-def train(yaml: Path, *options: str) -> subprocess.CompletedProcess:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), str(yaml), "--noprogressbar", *options],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+def train(yaml: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return run_train([yaml, "--noprogressbar", *options])
 
 
 # ---- preparing ----------------------------------------------------------------------------------
