@@ -8,10 +8,16 @@ from simple_spk.io.safe_yaml import parse_tagged_yaml
 
 SETTINGS = "hyperparams.yaml"  # SpeechBrain's name
 # Keys, at any depth, that do not change what is learned; limit is that of the epoch counter.
-FREE_TO_CHANGE = frozenset(
-    "number_of_epochs limit workers log_interval collapse_check_steps prepare "
-    "ckpt_interval_steps ckpt_interval_minutes".split()
-)
+FREE_TO_CHANGE = {
+    "number_of_epochs",
+    "limit",
+    "workers",
+    "log_interval",
+    "collapse_check_steps",
+    "prepare",
+    "ckpt_interval_steps",
+    "ckpt_interval_minutes",
+}
 ABSENT = "absent"
 
 
