@@ -6,10 +6,12 @@ when it is started again with the same command. With several processes:
     torchrun --nproc_per_node=2 train.py hparams/mini.yaml [--device=cpu] [--key=value ...]
 """
 
+import contextlib
 import dataclasses
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import speechbrain as sb
 import torch
@@ -20,14 +22,15 @@ from simple_spk.cli.errors import exit_code
 from simple_spk.distributed import leave_group, own_device
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import save_model
-from simple_spk.io.atomic_file import write_json
+from simple_spk.io.atomic_file import lock_folder, write_json, write_text
 from simple_spk.io.safe_yaml import explain_yaml_error
 from simple_spk.training.brain import SimPLEBrain
 from simple_spk.training.log import describe_result, headline
-from simple_spk.training.resume_check import require_same_settings
+from simple_spk.training.resume_check import SETTINGS, require_same_settings
 
 logger = logging.getLogger(__name__)
 
+MAY_CHANGE = "--may_change="
 REQUIRED_KEYS = (
     "output_folder",
     "prepare",
@@ -48,7 +51,10 @@ REQUIRED_KEYS = (
 
 
 def train(arguments: list[str]) -> dict[str, dict]:
-    """Run one experiment; return the metrics of its test lists, which metrics.json has, too."""
+    """Run one experiment; return the metrics of its test lists, which metrics.json holds too."""
+    ours = [text for text in arguments if text.startswith(MAY_CHANGE)]
+    may_change = {key for text in ours for key in text.removeprefix(MAY_CHANGE).split(",")}
+    arguments = [text for text in arguments if text not in ours]
     hparams_file, run_options, overrides = sb.parse_arguments(arguments)
     if run_options.device == "cpu" or not torch.cuda.is_available():
         run_options = dataclasses.replace(run_options, distributed_backend="gloo")
@@ -65,6 +71,23 @@ def train(arguments: list[str]) -> dict[str, dict]:
     output_folder = Path(hparams["output_folder"])
     if run_options.debug:  # a few batches must not overwrite a real run's results
         output_folder = output_folder / "debug"
+    with contextlib.ExitStack() as locks:
+        if if_main_process():
+            locks.enter_context(lock_folder(output_folder, "training"))
+        return train_in_folder(
+            output_folder, hparams_file, hparams, run_options, overrides, may_change
+        )
+
+
+def train_in_folder(
+    output_folder: Path,
+    hparams_file: str,
+    hparams: dict[str, Any],
+    run_options: Any,
+    overrides: Any,
+    may_change: set[str],
+) -> dict[str, dict]:
+    """Run the experiment of a loaded YAML file in its folder, which nobody else writes to."""
     if hparams["prepare"] is not None:
         run_on_main(hparams["prepare"])
     # Errors in the data are raised here, before training begins.
@@ -74,8 +97,13 @@ def train(arguments: list[str]) -> dict[str, dict]:
     evaluations = {name: make() for name, make in hparams["test_lists"].items()}
     if if_main_process():
         with open(hparams_file, encoding="utf-8") as file:
-            require_same_settings(output_folder, resolve_references(file, overrides).getvalue())
-    sb.create_experiment_directory(output_folder, hparams_file, overrides)
+            settings = resolve_references(file, overrides).getvalue()
+        changes = require_same_settings(output_folder, settings, may_change)
+        if changes or not (output_folder / SETTINGS).is_file():  # never cut short by a kill
+            write_text(output_folder / SETTINGS, f"# {Path(hparams_file).resolve()}\n{settings}")
+    sb.create_experiment_directory(output_folder)
+    if if_main_process() and changes:
+        logger.warning("changed settings: %s", "; ".join(changes))
 
     brain = SimPLEBrain(
         modules=hparams["modules"],

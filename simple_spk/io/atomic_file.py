@@ -1,15 +1,32 @@
-"""Files that are complete or do not exist, and locks on files."""
+"""Files and folders that are whole or absent, also after a power cut, and locks on them."""
 
+import contextlib
+import glob
+import hashlib
 import json
+import os
+import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+DIGESTS = "files.json"  # sizes and SHA-256 of the files of a folder
+BLOCK_BYTES = 2**20
+
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """A temporary path to write to, renamed to ``path`` if no error occurs; folders are created.
+    """Yield a temporary path beside ``path``; on success it becomes ``path``. Makes the folders.
+
+    The content reaches the disk before the name does. Each writer has a temporary file of its own,
+    so that of several the last one wins whole. Files that killed writers left behind are removed.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "folder" / "name.txt"
@@ -22,13 +39,89 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    _remove_left_over(path)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    with partial.open("xb") as held:  # locked while it is written: see _remove_left_over
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            yield partial
+            sync_file(partial)
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    sync_folder(path.parent)
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove temporary files of writers that are dead: nobody holds their lock any more."""
+    if fcntl is None:
+        return
+    for name in glob.glob(f"{glob.escape(str(path))}.*.partial"):
+        with contextlib.suppress(OSError), open(name, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(name)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the content of a file is on the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    if os.name == "nt":  # folders cannot be opened there
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        yield partial
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    partial.replace(path)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def seal_folder(folder: Path) -> None:
+    """Write the list of a folder's files, and wait until all of them are on the disk."""
+    digests = {path.name: _digest(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    for name in digests:
+        sync_file(folder / name)
+    write_json(folder / DIGESTS, digests)
+
+
+def damage_of(folder: Path) -> str | None:
+    """What is wrong with a sealed folder, in words; None if it is whole.
+
+    Folders without a list (of version 0.1) count as whole if none of their files is empty.
+    """
+    files = [path for path in folder.iterdir() if path.is_file()]
+    if not (folder / DIGESTS).is_file():
+        empty = [path.name for path in files if path.stat().st_size == 0]
+        return f"{empty[0]} is empty" if empty else None
+    try:
+        digests = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
+        expected = {str(name): (int(size), str(digest)) for name, (size, digest) in digests.items()}
+    except (ValueError, TypeError, AttributeError, OSError):
+        return f"{DIGESTS} cannot be read"
+    for name, (size, digest) in expected.items():
+        path = folder / Path(name).name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size:
+            return f"{name} has {path.stat().st_size} bytes instead of {size}"
+        if _digest(path)[1] != digest:
+            return f"the content of {name} has changed"
+    return None
+
+
+def _digest(path: Path) -> tuple[int, str]:
+    """Size and SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
+    return path.stat().st_size, digest.hexdigest()
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -47,10 +140,33 @@ def lock_file(file: IO[Any], refusal: str | None = None, shared: bool = False) -
 
     Processes that inherit the file share its lock. A shared lock excludes exclusive ones only.
     """
-    import fcntl  # here, as some systems do not have it
-
+    if fcntl is None:
+        return
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         fcntl.flock(file, kind if refusal is None else kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise BlockingIOError(refusal) from error
+
+
+@contextmanager
+def lock_folder(folder: str | Path, activity: str) -> Iterator[None]:
+    """Hold a folder for this process, or refuse and name the process that holds it.
+
+    The system frees the lock when the process ends, however it ends.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a+", encoding="utf-8", errors="replace") as file:
+        try:
+            lock_file(file, "held")
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read(200).strip() or "another process"
+            raise BlockingIOError(
+                f"{holder} is {activity} in {folder}: wait for it, stop it, or name another folder"
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield

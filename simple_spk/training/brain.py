@@ -21,6 +21,7 @@ from simple_spk.distributed import (
     world_size,
 )
 from simple_spk.losses.simple import SimPLELoss
+from simple_spk.training.checkpoints import AtomicCheckpointer
 from simple_spk.training.log import TrainingLog, plain_numbers
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,12 @@ def parameter_groups(
     ]
 
 
+RESUME_WITH_OTHER_RATE = (
+    "to resume from the newest checkpoint (which may have diverged already) with another rate, add "
+    "--may_change=learning_rate --learning_rate=VALUE"
+)
+
+
 class SimPLEBrain(sb.Brain):
     """Trains ``encoder`` with ``loss``; the YAML file builds all parts.
 
@@ -79,6 +86,13 @@ class SimPLEBrain(sb.Brain):
 
     The method ``at_step(step)`` of any submodule that has one is called before each training step.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if isinstance(self.checkpointer, AtomicCheckpointer):
+            self.checkpointer.progress = lambda: (self.epoch or 0, self.optimizer_step)
+            self.checkpointer.epochs_to_keep = self.epochs_to_average
+            self.checkpointer.best = self.best_epoch
 
     # ---- one step -------------------------------------------------------------------------------
 
@@ -126,7 +140,7 @@ class SimPLEBrain(sb.Brain):
         if not self.scaler.is_enabled() and not torch.isfinite(norm):
             raise FloatingPointError(
                 f"the gradient is no longer finite at training step {self.optimizer_step}: lower "
-                f"the learning rate or max_grad_norm; the last checkpoint is intact"
+                f"the learning rate or max_grad_norm; {RESUME_WITH_OTHER_RATE}"
             )
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -138,7 +152,7 @@ class SimPLEBrain(sb.Brain):
         if not torch.isfinite(loss):
             raise FloatingPointError(
                 f"the loss is no longer finite at training step {self.optimizer_step}: lower the "
-                f"learning rate, or train in fp32 or bf16; the last checkpoint is intact"
+                f"learning rate, or train in fp32 or bf16; {RESUME_WITH_OTHER_RATE}"
             )
 
     def on_fit_batch_end(
@@ -185,10 +199,20 @@ class SimPLEBrain(sb.Brain):
         self.optimizer = self.opt_class(groups)
         for group in self.optimizer.param_groups:
             group["initial_lr"] = group["lr"]
+        self.group_options = [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in self.optimizer.param_groups
+        ]
         self.optimizers_dict = {"opt_class": self.optimizer}
         self.step_aware_modules: list[Any] = [m for m in modules.modules() if hasattr(m, "at_step")]
         if self.checkpointer is not None:
             self.checkpointer.add_recoverable("optimizer", self.optimizer)
+
+    def on_fit_start(self) -> None:
+        """Recover, but with the optimizer options of the YAML file, which may have been changed."""
+        super().on_fit_start()
+        for group, options in zip(self.optimizer.param_groups, self.group_options, strict=True):
+            group.update(options)
 
     @property
     def plain_modules(self) -> nn.ModuleDict:
@@ -236,9 +260,7 @@ class SimPLEBrain(sb.Brain):
         self.step, self.avg_train_loss = 0, 0.0
         if self.best_epoch:
             self.judge_epoch(metrics)
-        self.checkpointer.save_epoch(
-            {"epoch": epoch, **metrics}, self.epochs_to_average, self.best_epoch
-        )
+        self.checkpointer.save_and_keep_only(meta={"epoch": epoch, **metrics})
 
     @property
     def epochs_to_average(self) -> int:
@@ -265,7 +287,7 @@ class SimPLEBrain(sb.Brain):
         """Average the weights after the last or best epochs, if the YAML file says so."""
         if self.epochs_to_average > 1 or self.best_epoch:
             chosen = {name: unwrap(self.modules[name]) for name in ("encoder", "loss")}
-            epochs = self.checkpointer.load_average(chosen, self.epochs_to_average, self.best_epoch)
+            epochs = self.checkpointer.load_average(chosen)
             kind = "best" if self.best_epoch else "last"
             names = ", ".join(map(str, epochs))
             logger.info(

@@ -1,6 +1,6 @@
 """A run is resumed only with the settings that it began with."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,26 +9,29 @@ from simple_spk.io.safe_yaml import parse_tagged_yaml
 SETTINGS = "hyperparams.yaml"  # SpeechBrain's name
 # Keys, at any depth, that do not change what is learned; limit is that of the epoch counter.
 FREE_TO_CHANGE = {
-    "prepare",
-    "workers",
     "number_of_epochs",
     "limit",
+    "workers",
     "log_interval",
     "collapse_check_steps",
+    "prepare",
     "ckpt_interval_steps",
     "ckpt_interval_minutes",
 }
 ABSENT = "absent"
 
 
-def require_same_settings(output_folder: Path, settings: str) -> None:
+def require_same_settings(
+    output_folder: Path, settings: str, may_change: Collection[str] = ()
+) -> list[str]:
     """Raise if a folder holds checkpoints of a run with settings that would train another model.
 
     ``settings`` is the text of the YAML file, all its references resolved, as the folder keeps it.
+    Keys in ``may_change``, and what refers to them, may differ: these changes are returned.
     """
     file = output_folder / SETTINGS
     if not file.is_file() or not any((output_folder / "checkpoints").glob("CKPT*")):
-        return
+        return []
     new = dict(keyed_values(parse_tagged_yaml(settings, "the YAML file of this run")))
     try:
         old = dict(keyed_values(parse_tagged_yaml(file.read_bytes(), file)))
@@ -42,16 +45,24 @@ def require_same_settings(output_folder: Path, settings: str) -> None:
             f"tell whether its run had these settings: name another --output_folder; or, if it "
             f"had, remove this one file, and the run goes on from its checkpoints"
         )
-    changed = [
-        f"{key} was {old.get(key, ABSENT)} and is {new.get(key, ABSENT)}"
+    changed = {
+        key: (old.get(key, ABSENT), new.get(key, ABSENT))
         for key in {**old, **new}
         if old.get(key, ABSENT) != new.get(key, ABSENT)
+    }
+    allowed = [changed[key] for key in may_change if key in changed]
+    words = [f"{key} was {before} and is {after}" for key, (before, after) in changed.items()]
+    # A key that refers to an allowed one changed from the same value to the same value.
+    refused = [
+        text for text, values in zip(words, changed.values(), strict=True) if values not in allowed
     ]
-    if changed:
+    if refused:
         raise ValueError(
-            f"{output_folder} holds a run with other settings ({len(changed)} differ): "
-            f"{'; '.join(changed[:3])}: go on with the old values, or name another --output_folder"
+            f"{output_folder} holds a run with other settings ({len(refused)} differ): "
+            f"{'; '.join(refused[:3])}: go on with the old values, name another --output_folder, "
+            f"or allow the change (--may_change=KEY)"
         )
+    return words
 
 
 def keyed_values(

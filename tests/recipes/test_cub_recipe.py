@@ -32,6 +32,7 @@ from simple_spk.vision.retrieval_evaluation import (  # noqa: E402
     write_scorable,
 )
 from simple_spk.vision.retrieval_metrics import retrieval_metrics  # noqa: E402
+from tests.training_runs import run_train, train_here  # noqa: E402
 from tools.exchange_loss import keys_of, split, write_experiment  # noqa: E402
 from tools.make_toy_images import make_toy_images  # noqa: E402
 
@@ -60,15 +61,8 @@ def data(images: Path) -> Path:
     return images.parent / "data"
 
 
-def train(yaml: Path, *options: str) -> subprocess.CompletedProcess:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), str(yaml), "--noprogressbar", *options],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+def train(yaml: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return run_train([yaml, "--noprogressbar", *options])
 
 
 # ---- preparing ----------------------------------------------------------------------------------
@@ -235,7 +229,7 @@ def test_four_folds_are_tested_apart_and_together(
     plain, of_fold = "<data_folder>/<table_prefix>train.csv", "<data_folder>/fold<fold>_train.csv"
     text = "fold: 0\n" + text.replace(plain, of_fold)
     (tmp_path / "folds.yaml").write_text(text)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("tools.experiment_runs._train", train_here)
     arguments = [str(tmp_path / "folds.yaml"), "-o", str(tmp_path / "out")]
     arguments += ["--", f"--data_folder={data}", *TINY, "--number_of_epochs=1"]
     assert cross_validate.main(arguments) == 0, capsys.readouterr().err

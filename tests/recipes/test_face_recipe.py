@@ -19,6 +19,7 @@ from recipes.Face.training_tables import write_folder_table, write_record_table
 from recipes.Face.validation_sets import prepare_orl, write_bin_set, write_folder_set
 from simple_spk.vision.image_files import read_image, to_pillow, write_jpeg
 from simple_spk.vision.image_table import read_image_table
+from tests.training_runs import run_train
 from tools.make_toy_faces import draw_face, make_toy_faces
 from tools.write_records import face_records, write_records
 
@@ -239,16 +240,8 @@ def faces(tmp_path_factory):
 
 def train(yaml, faces, output, *options):
     chosen = {text.partition("=")[0]: text for text in [*SMALL, *options]}
-    return subprocess.run(
-        [
-            *(sys.executable, "train.py", str(yaml), f"--data_folder={faces}"),
-            *(f"--output_folder={output}", *chosen.values()),
-        ],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
+    return run_train(
+        [yaml, f"--data_folder={faces}", f"--output_folder={output}", *chosen.values()]
     )
 
 
@@ -275,13 +268,8 @@ def test_another_loss_is_a_matter_of_one_command(faces, tmp_path):
     base = ROOT / "recipes/Face/hparams/simple_sfnet20.yaml"
     write_experiment(base, ROOT / "hparams/losses/sphereface2.yaml", yaml)
     options = [text for text in SMALL if not text.startswith("--queue_size")]
-    finished = subprocess.run(
-        [
-            *(sys.executable, "train.py", str(yaml), f"--data_folder={faces}", *options),
-            f"--output_folder={tmp_path / 'run'}",
-        ],
-        cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
+    output = tmp_path / "run"
+    finished = run_train([yaml, f"--data_folder={faces}", *options, f"--output_folder={output}"])
     assert finished.returncode == 0, finished.stderr
     assert (tmp_path / "run/metrics.json").is_file()
 

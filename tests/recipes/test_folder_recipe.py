@@ -24,6 +24,7 @@ from simple_spk.losses.simple import SimPLELoss
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
 from simple_spk.training.pretrained import load_pretrained
+from tests.training_runs import run_train
 from tools.write_m4a import write_m4a
 
 ROOT = Path(__file__).parents[2]
@@ -329,13 +330,7 @@ def test_fine_tuning_prepares_trains_and_keeps_the_sizes_of_the_model(
         "device": "cpu",
     }
     yaml = "recipes/Folder/hparams/finetune.yaml"
-    finished = subprocess.run(
-        [sys.executable, "train.py", yaml, *(f"--{key}={value}" for key, value in options.items())],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    finished = run_train([yaml, *(f"--{key}={value}" for key, value in options.items())])
     assert finished.returncode == 0, finished.stderr
     assert 0.0 <= json.loads((tmp_path / "run/metrics.json").read_text())["eer"] <= 100.0
     before, after = load_model(model_folder), load_model(tmp_path / "run/model")

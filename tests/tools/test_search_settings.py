@@ -10,6 +10,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.training_runs import train_here  # noqa: E402
 from tools import search_settings  # noqa: E402
 from tools.compare_losses import loss_variants  # noqa: E402
 from tools.experiment_runs import Run  # noqa: E402
@@ -122,7 +123,7 @@ def test_a_search_ends_in_experiments_to_compare(tmp_path, monkeypatch, capsys):
     output = tmp_path / "search"
     arguments = [MINI, candidates, "-o", output, "--", f"--data_folder={corpus}", *TINY]
     monkeypatch.setattr(sys, "argv", ["search_settings.py", *map(str, arguments)])
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("tools.experiment_runs._train", train_here)
     assert search_settings.main() == 0, capsys.readouterr().err
     trained = json.loads((output / "softmax-1/1/metrics.json").read_text())
     valid = (corpus / "valid_trials.txt").read_text().splitlines()

@@ -15,6 +15,8 @@ import soundfile
 import torch
 from safetensors.torch import load_file
 
+from tests.training_runs import run_train
+
 ROOT = Path(__file__).parents[2]
 YAML_FILES = sorted(
     path
@@ -86,10 +88,12 @@ def command(corpus, output, *options, yaml=ROOT / "hparams/mini.yaml"):
     ]
 
 
-def run(*arguments, **environment):
-    """The finished process of a command."""
+def run(arguments, **environment):
+    """The finished process of a command; a single training runs in this process."""
+    if arguments[1] == "train.py" and not environment:
+        return run_train(arguments[2:])
     return subprocess.run(
-        *arguments,
+        arguments,
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
         capture_output=True,
