@@ -365,7 +365,7 @@ def _next_ahead(
 
 def _finished(recordings: dict[int, _Opened], embeddings: NDArray[np.float32]) -> EmbeddedBatch:
     """The batch of n recordings by index with embeddings (n, dim), some maybe not finite."""
-    is_finite: list[bool] = np.isfinite(embeddings).all(axis=1).tolist()
+    is_finite = [bool(np.isfinite(row).all()) for row in embeddings]
     finite = list(itertools.compress(recordings, is_finite))
     errors: dict[int, AudioError | OSError] = {
         i: AudioError(f"{recordings[i].name}: the model makes no finite embedding: leave it out")

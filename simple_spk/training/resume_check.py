@@ -18,7 +18,6 @@ FREE_TO_CHANGE = {
     "ckpt_interval_steps",
     "ckpt_interval_minutes",
 }
-ABSENT = "absent"
 
 
 def require_same_settings(output_folder: Path, settings: str) -> None:
@@ -43,9 +42,9 @@ def require_same_settings(output_folder: Path, settings: str) -> None:
             f"had, remove this one file, and the run goes on from its checkpoints"
         )
     changed = [
-        f"{key} was {old.get(key, ABSENT)} and is {new.get(key, ABSENT)}"
+        f"{key} was {old.get(key, 'absent')} and is {new.get(key, 'absent')}"
         for key in {**old, **new}
-        if old.get(key, ABSENT) != new.get(key, ABSENT)
+        if (key in old) != (key in new) or old[key] != new[key]
     ]
     if changed:
         raise ValueError(
