@@ -242,7 +242,9 @@ class _Source:
         is_file = isinstance(self.recording, Path)
         self.name = str(recording) if is_file else f"recording {place}"
         if not is_file and source_rate is None:
-            raise ValueError(f"{self.name} is an array: give its sample rate")
+            raise ValueError(
+                f"{self.name} is an array: give its sample rate, how many samples a second it has"
+            )
         self.source_rate = source_rate or 0
 
     def seconds(self) -> float | AudioError | OSError:
