@@ -242,7 +242,9 @@ class _Source:
         is_file = isinstance(self.recording, Path)
         self.name = str(recording) if is_file else f"recording {place}"
         if not is_file and source_rate is None:
-            raise ValueError(f"{self.name} is an array: give its sample rate")
+            raise ValueError(
+                f"{self.name} is an array: give its sample rate, how many samples a second it has"
+            )
         self.source_rate = source_rate or 0
 
     def seconds(self) -> float | AudioError | OSError:
@@ -365,7 +367,7 @@ def _next_ahead(
 
 def _finished(recordings: dict[int, _Opened], embeddings: NDArray[np.float32]) -> EmbeddedBatch:
     """The batch of n recordings by index with embeddings (n, dim), some maybe not finite."""
-    is_finite: list[bool] = np.isfinite(embeddings).all(axis=1).tolist()
+    is_finite = [bool(np.isfinite(row).all()) for row in embeddings]
     finite = list(itertools.compress(recordings, is_finite))
     errors: dict[int, AudioError | OSError] = {
         i: AudioError(f"{recordings[i].name}: the model makes no finite embedding: leave it out")

@@ -18,7 +18,6 @@ FREE_TO_CHANGE = {
     "ckpt_interval_steps",
     "ckpt_interval_minutes",
 }
-ABSENT = "absent"
 
 
 def require_same_settings(
