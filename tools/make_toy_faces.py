@@ -1,8 +1,8 @@
 """Toy faces: python tools/make_toy_faces.py FOLDER [--persons 24] [--images 8]
 
-Drawn heads with eyes, brows, nose and mouth, whose measures and colors are those of a person;
-position, light, expression and noise are those of an image. FOLDER gets aligned images, train.csv
-of the first half of the persons, and pairs of the others as validation sets of several names.
+Drawn heads with eyes, brows, nose and mouth: proportions and colors depend on the person;
+position, light, expression and noise on the image. Writes aligned images, train.csv with the first
+half of the persons, and pairs of the others as validation sets under several names.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from recipes.Face.pair_lists import make_pair_list, write_pair_list
+from recipes.Face.pairs import make_pair_list, write_pair_list
 from simple_spk.io.atomic_file import atomic_write
 from simple_spk.vision.image_files import write_jpeg
 from simple_spk.vision.image_table import write_image_table
@@ -42,7 +42,7 @@ def draw_face(person: int, image: int, size: int = SIZE) -> Tensor:
     draw = ImageDraw.Draw(canvas)
 
     def oval(x: float, y: float, wide: float, high: float, color: Sequence[float]) -> None:
-        """An ellipse; all numbers are shares of the image's side."""
+        """Draw an ellipse; all numbers are relative to the side of the image."""
         center = np.array([0.5 + x, 0.52 + y]) + shift
         corner = np.array([wide, high])
         draw.ellipse(
@@ -66,7 +66,7 @@ def draw_face(person: int, image: int, size: int = SIZE) -> Tensor:
 
 
 def _rgb(color: Sequence[float] | NDArray[np.float64]) -> tuple[int, int, int]:
-    """A color as Pillow wants it."""
+    """A color for Pillow."""
     red, green, blue = (int(min(255, max(0, value))) for value in color)
     return red, green, blue
 
@@ -78,7 +78,7 @@ def make_toy_faces(
     size: int = SIZE,
     sets: Sequence[str] = SETS,
 ) -> None:
-    """Write the toy faces, unless they are there; the last file that is written says so."""
+    """Write the toy faces unless the last of their files exists."""
     folder = Path(folder)
     if persons < 4 or images < 2:
         raise ValueError(f"{persons} persons with {images} images are too few: 4 with 2 at least")

@@ -1,7 +1,7 @@
 """Make a folder of toy images: python tools/make_toy_images.py FOLDER [--classes 16] [--images 6]
 
-FOLDER/CLASS/NUMBER.jpg, as CUB-200-2011 has it. A class is a shape, the colors of shape and
-background, and stripes of one width; its images differ in place, size, angle and light.
+FOLDER/CLASS/NUMBER.jpg, as in CUB-200-2011. A class has a shape, colors of shape and background,
+and stripes of one width; its images differ in position, size, angle and light.
 """
 
 import sys

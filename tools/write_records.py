@@ -1,10 +1,10 @@
-"""RecordIO files as MXNet and InsightFace write them, for tests of our reader."""
+"""RecordIO files in the format of MXNet and InsightFace, for tests of the reader."""
 
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from simple_spk.vision.record_file import (
+from recipes.Face.recordio import (
     FIRST,
     IMAGE_HEADER,
     LAST,
@@ -16,7 +16,7 @@ from simple_spk.vision.record_file import (
 
 
 def record(labels: Sequence[float], content: bytes) -> bytes:
-    """The bytes of a record as MXNet packs them: several labels stand behind the header."""
+    """The bytes of a record; several labels follow the header."""
     if len(labels) == 1:
         return IMAGE_HEADER.pack(0, labels[0], 0, 0) + content
     return (
@@ -42,7 +42,7 @@ def face_records(images: Sequence[tuple[float, bytes]]) -> list[bytes]:
 
 
 def write_records(path: Path, records: Sequence[bytes]) -> Path:
-    """Write a .rec file and its .idx; where a record holds the magic number, it is divided."""
+    """Write a .rec file and its .idx; records that contain the magic number are divided."""
     lines = []
     with path.open("wb") as file:
         for key, data in enumerate(records):

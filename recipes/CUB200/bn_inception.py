@@ -1,8 +1,8 @@
-"""BN-Inception (Ioffe and Szegedy, 2015), to start from ImageNet weights that came from Caffe.
+"""BN-Inception (Ioffe and Szegedy, 2015), for ImageNet weights that were converted from Caffe.
 
-Layers are named as in the files of these weights that circulate for PyTorch (such as
-bn_inception-52deb4733.pth). The weights want images as ``Normalize`` makes them with blue first,
-values up to 255 and the means 104, 117, 128 of blue, green and red.
+Layers are named as in the public weight files for PyTorch, such as bn_inception-52deb4733.pth. They
+expect BGR images with values up to 255, minus the means 104, 117, 128 of blue, green and red (see
+``Normalize``).
 """
 
 from pathlib import Path
@@ -14,17 +14,17 @@ from torch.nn import functional
 
 from simple_spk.io.tensor_file import read_tensors
 
-CLASSIFIERS = ("last_linear.", "fc.", "fc_action.")  # what files have beyond the layers used here
+CLASSIFIERS = ("last_linear.", "fc.", "fc_action.")  # layers of the files that are not used here
 
 
 class Mixed(NamedTuple):
-    """The channels of one block: four branches side by side, or three that halve the image."""
+    """The channels of a block of four parallel branches, or of three that halve the image."""
 
     name: str
-    one: int | None  # of the 1x1 branch; None: no such branch, and the others have stride 2
-    three: tuple[int, int]  # of the 3x3 branch: in between, and at its end
+    one: int | None  # of the 1x1 branch; None: no such branch, and stride 2
+    three: tuple[int, int]  # of the 3x3 branch: reduced, and at the end
     double: tuple[int, int]  # of the branch of two 3x3
-    pool: int | None  # behind pooling; None: what is pooled stays as it is
+    pool: int | None  # after pooling; None: no projection
 
 
 BLOCKS = (
@@ -39,7 +39,7 @@ BLOCKS = (
     Mixed("5a", 352, (192, 320), (160, 224), 128),
     Mixed("5b", 352, (192, 320), (192, 224), 128),
 )
-MAXIMUM_POOLING = "5b"  # the one block of full size that pools by the maximum
+MAXIMUM_POOLING = "5b"  # the only block with stride 1 and max pooling
 
 
 class BNInception(nn.Module):
@@ -71,7 +71,7 @@ class BNInception(nn.Module):
             channels = (block.one or 0) + block.three[1] + block.double[1] + pooled
         assert channels == self.feature_dim
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):  # BatchNorm does the rest
+            if isinstance(module, nn.Conv2d):  # BatchNorm keeps its defaults
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
         if weights is not None:
             load_bn_inception(self, Path(weights))
@@ -85,7 +85,7 @@ class BNInception(nn.Module):
         return maps.mean(dim=(2, 3))
 
     def _add(self, name: str, inputs: int, outputs: int, size: int, stride: int = 1) -> None:
-        """Add a convolution and the BatchNorm behind it."""
+        """Add a convolution and its BatchNorm."""
         self.add_module(name, nn.Conv2d(inputs, outputs, size, stride, padding=size // 2))
         self.add_module(f"{name}_bn", nn.BatchNorm2d(outputs))
 
@@ -95,7 +95,7 @@ class BNInception(nn.Module):
         return torch.relu_(self.get_submodule(f"{name}_bn")(convolved))
 
     def _mixed(self, block: Mixed, maps: Tensor) -> Tensor:
-        """The branches of a block, one above the other."""
+        """The concatenated branches of a block."""
         prefix = f"inception_{block.name}"
         three = self._layer(f"{prefix}_3x3", self._layer(f"{prefix}_3x3_reduce", maps))
         double = self._layer(f"{prefix}_double_3x3_reduce", maps)
@@ -104,7 +104,7 @@ class BNInception(nn.Module):
         if block.one is None:
             if maps.shape[2] % 2 or maps.shape[3] % 2:
                 raise ValueError(
-                    f"BN-Inception cannot halve maps of {maps.shape[2]} x {maps.shape[3]}: take "
+                    f"BN-Inception cannot halve maps of {maps.shape[2]} x {maps.shape[3]}: use "
                     f"images of 224 or 227 pixels, or of a multiple of 32"
                 )
             pooled = functional.max_pool2d(maps, 3, 2, ceil_mode=True)
@@ -118,10 +118,10 @@ class BNInception(nn.Module):
 
 
 def load_bn_inception(model: BNInception, path: Path) -> None:
-    """Give a model the weights of a file; the file's classifier is left aside.
+    """Load the weights of a file into a model; the file's classifier is ignored.
 
-    Files made with PyTorch before 0.2 have BatchNorm's numbers as (1, channels); newer ones also
-    count batches.
+    In files of PyTorch before 0.2, BatchNorm parameters are (1, channels), and the numbers of
+    batches are missing.
     """
     expected = model.state_dict()
     found = {

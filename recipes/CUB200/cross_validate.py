@@ -1,15 +1,14 @@
 """All four folds: python recipes/CUB200/cross_validate.py EXPERIMENT.yaml -o FOLDER [-- OPTIONS]
 
-Trains an experiment such as recipes/CUB200/hparams/simple_bninception.yaml with each quarter of the
-training classes held out for validation, and tests the four models: each alone (separate: the mean
-of their figures) and all together (concatenated). --loss names a loss of the folder losses beside
-the experiment to put in the place of its own. Options after -- go to train.py:
+Trains an experiment such as recipes/CUB200/hparams/simple_bninception.yaml four times, each with a
+quarter of the training classes held out for validation, and tests the four models: separately (the
+mean of their metrics) and as an ensemble (concatenated). --loss replaces the loss by one of the
+folder losses/ next to the experiment. Options after -- are passed to train.py:
 
     python recipes/CUB200/cross_validate.py recipes/CUB200/hparams/simple_bninception.yaml \\
         --loss triplet -o results/cub200/triplet -- --data_folder=DATA --imagenet_weights=FILE
 
-Stopped at any moment and started again with the same command, it goes on where it was. FOLDER then
-holds metrics.json and each run.
+A stopped run resumes with the same command. Results are in FOLDER: metrics.json and the four runs.
 """
 
 import sys
@@ -31,14 +30,14 @@ from tools.exchange_loss import write_experiment
 from tools.experiment_runs import Overrides, Variant, run_once, split_overrides
 
 FOLDS = 4
-LIST = "test"  # the test list of the experiment that is looked at
+LIST = "test"  # the test list of the experiment
 SHOWN = {"precision_at_1": "Precision@1", "r_precision": "R-Precision", "map_at_r": "MAP@R"}
 
 
 def cross_validate(
     experiment: Path, folder: Path, seed: int, overrides: Overrides, loss: str | None = None
 ) -> dict[str, Any]:
-    """Train and test all folds; the figures of each, their mean, and those of all together."""
+    """Train and test all folds; the metrics of each, their mean, and those of the ensemble."""
     if loss is not None:
         changed = folder / "experiments" / f"{loss}.yaml"
         write_experiment(experiment, loss_file(loss, experiment), changed)
@@ -48,7 +47,7 @@ def cross_validate(
         name = f"fold{fold}"
         variant = Variant(name, experiment, [f"--fold={fold}"])
         runs.append(run_once(variant, seed, folder / name / str(seed), overrides)[LIST])
-        print(f"{name}: {describe(runs[-1])}", flush=True)
+        print(f"{name}: {in_words(runs[-1])}", flush=True)
     models = [
         read_scorable(folder / f"fold{fold}" / str(seed) / f"scores_{LIST}.npz")
         for fold in range(FOLDS)
@@ -62,13 +61,13 @@ def cross_validate(
     }
 
 
-def describe(figures: dict[str, Any]) -> str:
-    """The figures that the paper's table has."""
-    return ", ".join(f"{title} {figures[name]:.2f}" for name, title in SHOWN.items())
+def in_words(metrics: dict[str, Any]) -> str:
+    """The metrics of the paper's table."""
+    return ", ".join(f"{title} {metrics[name]:.2f}" for name, title in SHOWN.items())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and test, and return the exit code."""
+    """Train, test, and return the exit code."""
     ours, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -87,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         write_json(options.output / "metrics.json", found)
         for kind in ("separate", "concatenated"):
-            print(f"{kind}: {describe(found[kind])}")
+            print(f"{kind}: {in_words(found[kind])}")
 
     return exit_code("cross_validate.py", run, goes_on=True)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from recipes.CUB200.rankings import Ranking, read_rankings
 from simple_spk.cli.errors import exit_code
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.io.atomic_file import write_text
@@ -23,7 +24,6 @@ from simple_spk.report.html_parts import document
 from simple_spk.report.style import STYLE
 from simple_spk.vision.image_files import read_image, to_pillow
 from simple_spk.vision.image_table import ImageTable, read_image_table
-from simple_spk.vision.rankings import Ranking, read_rankings
 
 THUMBNAIL_PIXELS = 128  # of the longer side; shown at most this large
 JPEG_QUALITY = 80

@@ -1,10 +1,9 @@
 """Prepare CUB-200-2011: python recipes/CUB200/prepare.py CUB_200_2011.tgz DATA
 
 The first argument is the original archive (unpacked into DATA), its folder CUB_200_2011, or any
-folder with one folder of images per class. The first half of the classes, by name, is trained on,
-the second half is for tests. DATA/train.csv and test.csv list their images; the classes of
-train.csv are cut into quarters: DATA/fold0_valid.csv has the first, fold0_train.csv all others, and
-so on.
+folder with a folder of images per class. The first half of the classes, by name, is for training
+(DATA/train.csv), the second half for testing (DATA/test.csv). The training classes are divided into
+four folds: DATA/fold0_valid.csv has the first quarter, fold0_train.csv the others, etc.
 """
 
 import argparse
@@ -34,10 +33,10 @@ class ListedImage(NamedTuple):
 
 
 def prepare_cub(source: str | Path, data_folder: str | Path) -> dict[str, int]:
-    """Write the tables; how many images each has."""
+    """Write the tables; returns the number of images of each."""
     source, data_folder = Path(source).resolve(), Path(data_folder).resolve()
     if source.is_file():
-        source = unpack(source, data_folder)
+        source = unpack_archive(source, data_folder)
     images = listed_images(source)
     classes = sorted({image.class_name for image in images})
     train_classes, test_classes = classes[: len(classes) // 2], classes[len(classes) // 2 :]
@@ -65,18 +64,18 @@ def prepare_cub(source: str | Path, data_folder: str | Path) -> dict[str, int]:
     return counts
 
 
-def unpack(archive: Path, data_folder: Path) -> Path:
-    """The folder that an archive holds, unpacked below another one, wholly or not at all."""
+def unpack_archive(archive: Path, data_folder: Path) -> Path:
+    """The folder of an archive, unpacked into another folder, completely or not at all."""
     target = data_folder / NAME_IN_ARCHIVE
     if target.is_dir():
-        logger.info("%s is there already, and is taken as it is", target)
+        logger.info("%s exists and is used as it is", target)
         return target
     partial = data_folder / f"{NAME_IN_ARCHIVE}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
         with tarfile.open(archive) as file:
-            file.extractall(partial, filter="data")  # nothing beside the folder, no devices
+            file.extractall(partial, filter="data")  # nothing outside of the folder, no devices
     except (tarfile.TarError, EOFError, OSError) as error:
         shutil.rmtree(partial)
         raise ValueError(f"{archive} cannot be unpacked ({error}): fetch it again") from error
@@ -116,12 +115,12 @@ def listed_images(source: Path) -> list[ListedImage]:
 
 
 def _as_seen_from(folder: Path, path: Path) -> str:
-    """A path relative to a folder if it lies in it, so that the folder can be moved."""
+    """A path, relative if it is inside of a folder, so that the folder can be moved."""
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 def main() -> int:
-    """Prepare; on a user's mistake say what is wrong."""
+    """Prepare, and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
 """IJB-B or IJB-C from embeddings: python recipes/Face/evaluate_ijb.py EMBEDDINGS PROTOCOL [options]
 
-EMBEDDINGS (.npz, .safetensors) holds an embedding for each image that PROTOCOL names, by the name
-that stands there (1.jpg, 2.jpg, ...), as they come out of the model: not normalized. PROTOCOL is
-the folder of the protocol files, or holds them in meta/:
+EMBEDDINGS (.npz, .safetensors) holds the embedding of each image of the protocol under its name
+there (1.jpg, 2.jpg, ...), not normalized. PROTOCOL is the folder of the protocol files, or of meta/
+with these files:
 
     ijbc_face_tid_mid.txt            image template medium
     ijbc_template_pair_label.txt     template template 0|1

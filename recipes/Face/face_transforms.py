@@ -1,22 +1,20 @@
-"""What is done to an aligned face on its way to the encoder: the augmentation of the paper."""
+"""Preprocessing of aligned faces and the paper's augmentation, made of torchvision's transforms."""
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import InterpolationMode, functional
-
-from simple_spk.vision.transforms import (
-    ImageTransform,
-    Normalize,
-    RandomColor,
-    RandomFlip,
-    RandomPart,
+from torchvision.transforms.v2 import (
+    ColorJitter,
+    InterpolationMode,
+    RandomApply,
+    RandomHorizontalFlip,
     RandomResizedCrop,
     Resize,
-    Step,
+    functional,
 )
+
+from simple_spk.vision.transforms import ImageTransform, Normalize
 
 INTERPOLATIONS = (
     InterpolationMode.NEAREST,
@@ -27,89 +25,78 @@ INTERPOLATIONS = (
 )
 
 
-class Sometimes:
-    """What a step makes of the image, with some probability; else the image as it is."""
+class RandomKeepPart(torch.nn.Module):
+    """The image with everything but a random rectangle set to black.
 
-    def __init__(self, step: Step, probability: float) -> None:
-        if not 0.0 <= probability <= 1.0:
-            raise ValueError(f"a probability lies in [0, 1], not {probability}")
-        self.step = step
-        self.probability = probability
-
-    def __call__(self, image: Tensor, random: np.random.Generator) -> Tensor:
-        return self.step(image, random) if random.random() < self.probability else image
-
-
-class KeepPart:
-    """A random part of the image where it was, and black around it."""
+    ``scale`` and ``ratio`` are the range of its area and of its width / height, as in torchvision's
+    RandomResizedCrop.
+    """
 
     def __init__(
-        self, area: Sequence[float] = (0.2, 1.0), aspect: Sequence[float] = (0.75, 4 / 3)
+        self, scale: Sequence[float] = (0.2, 1.0), ratio: Sequence[float] = (0.75, 4 / 3)
     ) -> None:
-        self.part = RandomPart(area, aspect)
+        super().__init__()
+        self.crop = RandomResizedCrop(1, (scale[0], scale[1]), (ratio[0], ratio[1]))
 
-    def __call__(self, image: Tensor, random: np.random.Generator) -> Tensor:
-        top, left, height, width = self.part(image.shape[-2], image.shape[-1], random)
-        place = (..., slice(top, top + height), slice(left, left + width))
+    def forward(self, image: Tensor) -> Tensor:
+        part = self.crop.make_params([image])
+        rows = slice(part["top"], part["top"] + part["height"])
+        columns = slice(part["left"], part["left"] + part["width"])
         kept = torch.zeros_like(image)
-        kept[place] = image[place]
+        kept[:, rows, columns] = image[:, rows, columns]
         return kept
 
 
-class LowResolution:
-    """The image made smaller and as large again, both in one of several manners.
+class RandomLowResolution(torch.nn.Module):
+    """The image downsampled and upsampled again, each with a random filter.
 
-    scale: least and greatest share of its sides that it is brought down to.
+    scale: range of the factor by which its sides are reduced.
     """
 
     def __init__(self, scale: Sequence[float] = (0.2, 1.0)) -> None:
+        super().__init__()
         if not 0.0 < scale[0] <= scale[1] <= 1.0:
-            raise ValueError(f"scale must be two rising numbers in (0, 1], not {scale}")
+            raise ValueError(f"scale must be two increasing numbers in (0, 1], not {scale}")
         self.scale = scale[0], scale[1]
 
-    def __call__(self, image: Tensor, random: np.random.Generator) -> Tensor:
+    def forward(self, image: Tensor) -> Tensor:
         height, width = image.shape[-2:]
-        scale = random.uniform(*self.scale)
+        scale = torch.empty(1).uniform_(*self.scale).item()
+        pillow = functional.to_pil_image(image)  # tensors have neither box nor Lanczos filters
+        filters = torch.randint(len(INTERPOLATIONS), (2,)).tolist()
         small = [max(1, int(scale * height)), max(1, int(scale * width))]
-        for size in (small, [height, width]):
-            manner = INTERPOLATIONS[random.integers(len(INTERPOLATIONS))]
-            image = _resized(image, size, manner)
-        return image
-
-
-def _resized(image: Tensor, size: list[int], manner: InterpolationMode) -> Tensor:
-    """An image, uint8, of another size."""
-    pillow = functional.to_pil_image(image)  # tensors have neither box nor Lanczos filters
-    return functional.pil_to_tensor(functional.resize(pillow, size, manner))
+        for size, number in zip((small, [height, width]), filters, strict=True):
+            pillow = functional.resize(pillow, size, INTERPOLATIONS[number])
+        return functional.pil_to_tensor(pillow)
 
 
 class FaceTrainingTransform(ImageTransform):
     """Augmented faces (3, height, width) in [-1, 1].
 
-    Mirrored with the probability ``flip``; cut, coarsened and with other colors, each with
-    ``probability``, as in AdaFace, whose augmentation the paper follows.
+    A face is mirrored with probability ``flip``; cropped, reduced in resolution and changed in
+    color, each with ``probability``: the augmentation of AdaFace, which the paper follows.
     """
 
     def __init__(
         self, height: int = 112, width: int = 112, probability: float = 0.2, flip: float = 0.5
     ) -> None:
+        augmentations = (RandomKeepPart(), RandomLowResolution(), ColorJitter(0.5, 0.5, 0.5))
         super().__init__(
             [
                 Resize([height, width]),
-                RandomFlip(flip),
-                Sometimes(KeepPart(), probability),
-                Sometimes(LowResolution(), probability),
-                Sometimes(RandomColor(0.5, 0.5, 0.5), probability),
-                _minus_one_to_one(),
+                RandomHorizontalFlip(flip),
+                *(RandomApply([augmentation], probability) for augmentation in augmentations),
+                minus_one_to_one(),
             ]
         )
 
 
 class UnalignedFaceTransform(ImageTransform):
-    """Augmented faces (3, height, width) in [-1, 1] of images that were cut out by hand or eye.
+    """Augmented faces (3, height, width) in [-1, 1] of images that are cropped only roughly.
 
-    Each example shows a random part, of this share of the ``area``, mirrored with the probability
-    ``flip``, in another light: so the encoder learns that place and size of a face mean nothing.
+    Each example is a random part of the image, of a share of its area in the range ``area``,
+    mirrored with probability ``flip``, with random brightness and contrast. This makes the encoder
+    invariant to position and size of the face.
     """
 
     def __init__(
@@ -119,24 +106,24 @@ class UnalignedFaceTransform(ImageTransform):
         area: Sequence[float] = (0.6, 1.0),
         flip: float = 0.5,
     ) -> None:
-        aspect = width / height
+        ratio = width / height
         super().__init__(
             [
-                RandomResizedCrop([height, width], area, (aspect / 1.1, aspect * 1.1)),
-                RandomFlip(flip),
-                RandomColor(0.3, 0.3),
-                _minus_one_to_one(),
+                RandomResizedCrop([height, width], (area[0], area[1]), (ratio / 1.1, ratio * 1.1)),
+                RandomHorizontalFlip(flip),
+                ColorJitter(0.3, 0.3),
+                minus_one_to_one(),
             ]
         )
 
 
 class FaceTestTransform(ImageTransform):
-    """Faces (3, height, width) in [-1, 1]; those of another size are stretched to it."""
+    """Faces (3, height, width) in [-1, 1]; those of another size are resized."""
 
     def __init__(self, height: int = 112, width: int = 112) -> None:
-        super().__init__([Resize([height, width]), _minus_one_to_one()])
+        super().__init__([Resize([height, width]), minus_one_to_one()])
 
 
-def _minus_one_to_one() -> Normalize:
-    """From pixels to [-1, 1]."""
-    return Normalize(mean=(0.5, 0.5, 0.5), deviation=(0.5, 0.5, 0.5))
+def minus_one_to_one() -> Normalize:
+    """The scaling of pixel values to [-1, 1]."""
+    return Normalize(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

@@ -1,4 +1,4 @@
-"""From pairs of face images to accuracies and error rates, as training asks for them."""
+"""Face verification on sets of pairs: accuracy over folds, EER, TPR at FAR."""
 
 import math
 from collections.abc import Sequence
@@ -9,41 +9,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recipes.Face.fold_accuracy import fold_accuracies
+from recipes.Face.metrics import fold_accuracies, verification_rates
 from recipes.Face.pairs import FacePairs, read_face_pairs
-from recipes.Face.verification_rates import verification_rates
+from recipes.Face.recordio import read_face_image
 from simple_spk.data.trials import Trials
 from simple_spk.distributed import rank
 from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import write_scores
 from simple_spk.evaluation.scoring import score_trials
 from simple_spk.models.similarity import Similarity
-from simple_spk.vision.batches import Transform
-from simple_spk.vision.embedding import Embed, embed_images
+from simple_spk.vision.embedding import EmbeddingOptions, EmbedInputs, embed_images
 from simple_spk.vision.image_table import ImageTable, read_image_table
+from simple_spk.vision.transforms import Transform
 
 
 @dataclass(frozen=True, eq=False)
 class FaceSet:
-    """A verification set: its images, its pairs, and where the images of the pairs are."""
+    """A verification set: its images, its pairs, and the table rows of the images of the pairs."""
 
     name: str
     images: ImageTable
     pairs: FacePairs
-    rows: NDArray[np.int64]  # (ids of the pairs,), of the table
+    rows: NDArray[np.int64]  # (ids of the pairs,)
 
 
 class FaceVerification:
-    """Verification sets such as LFW, ready to be scored with any model.
+    """The evaluation of a model on verification sets such as LFW.
 
     A set NAME is two files of the data folder: NAME.csv, the table of its images, and
-    NAME_pairs.txt, lines of ``label image image fold``. Accuracy is that of each set over its
-    folds; EER, TPR at FAR and the like are those of all pairs of the ``combined`` sets (default:
-    all sets) together; the paper combines lfw, agedb_30, calfw and cplfw.
+    NAME_pairs.txt with lines ``label image image fold``. Accuracy is computed for each set over its
+    folds; EER, TPR at FAR etc. over all pairs of the ``combined`` sets (default: all sets). The
+    paper combines lfw, agedb_30, calfw and cplfw.
 
-    An image and its mirror image are fused (``mirrored``) as SimPLE fuses all that is of one
-    person: by the plain mean of embeddings as they are. The cosine of means is that of sums, the
-    usual way there; to the generalized inner product the mean gives the scale of single images.
+    An image and its mirror image are fused (``mirrored``) by the mean of their embeddings, without
+    normalization. For the cosine this is equivalent to the usual sum; for the generalized inner
+    product the mean keeps the scale of single images.
     """
 
     def __init__(
@@ -67,29 +67,29 @@ class FaceVerification:
                 f"combined must name some of the sets {list(sets)}, not {self.combined}"
             )
         self.sets = [read_face_set(data_folder, name) for name in sets]
-        self.transform = transform
-        self.mirrored = mirrored
+        self.options = EmbeddingOptions(transform, batch_size, workers, mirrored, progress)
         self.false_accept_rates = false_accept_rates
-        self.batch_size = batch_size
-        self.workers = workers
-        self.progress = progress
 
     def __call__(
-        self, embed: Embed, similarity: Similarity, scores_file: Path | None = None
+        self, embed: EmbedInputs, similarity: Similarity, scores_file: Path | None = None
     ) -> dict[str, Any]:
-        """Rates in percent as plain data; the scores go to ``scores_file`` if one is given."""
+        """Rates in percent as plain data; scores are written to ``scores_file`` if it is given."""
         scores = [
-            score_trials(one.pairs.trials, self._embeddings(one, embed), similarity)
+            score_trials(
+                one.pairs.trials,
+                embed_images(one.images, embed, self.options)[one.rows],
+                similarity,
+            )
             for one in self.sets
         ]
         if scores_file is not None and rank() == 0:
             write_scores(scores_file, joined_trials(self.sets), np.concatenate(scores))
-        judged = [
+        scored = [
             (values, one.pairs.is_target)
             for one, values in zip(self.sets, scores, strict=True)
             if one.name in self.combined
         ]
-        together, is_target = (np.concatenate(column) for column in zip(*judged, strict=True))
+        together, is_target = (np.concatenate(column) for column in zip(*scored, strict=True))
         rates = verification_rates(together, is_target, self.false_accept_rates)
         return {
             **accuracies_of_sets(self.sets, scores),
@@ -98,19 +98,11 @@ class FaceVerification:
             "tpr_at_far": rates["tpr_at_far"],
         }
 
-    def _embeddings(self, one: FaceSet, embed: Embed) -> NDArray[np.float32]:
-        """The embeddings (ids of the pairs, dim) of a set."""
-        embeddings = embed_images(
-            *(one.images, embed, self.transform, self.batch_size, self.workers),
-            *(self.mirrored, self.progress),
-        )
-        return embeddings[one.rows]
-
 
 def read_face_set(folder: str | Path, name: str) -> FaceSet:
     """The set of NAME.csv and NAME_pairs.txt."""
     pairs = read_face_pairs(Path(folder) / f"{name}_pairs.txt")
-    images = read_image_table(Path(folder) / f"{name}.csv")
+    images = read_image_table(Path(folder) / f"{name}.csv", reader=read_face_image)
     absent = [image for image in pairs.trials.ids if image not in images.row_of_id]
     if absent:
         raise ValueError(
@@ -125,7 +117,7 @@ def accuracies_of_sets(
 ) -> dict[str, Any]:
     """The mean and the standard deviation over folds of the accuracy of each set, and its EER.
 
-    The deviation is that of the folds themselves (divided by k, not k - 1), as tables have it.
+    As in published tables, the variance over k folds is divided by k, not k - 1.
     """
     result: dict[str, Any] = {
         name: {}
@@ -141,7 +133,7 @@ def accuracies_of_sets(
         result["accuracy_std"][one.name] = float(percent.std())
         result["set_eer"][one.name] = verification_rates(values, one.pairs.is_target, [])["eer"]
         result["fold_accuracies"][one.name] = percent.tolist()
-        # JSON knows no infinite numbers: None accepts all pairs, or none.
+        # JSON has no infinity: None means that all pairs, or none, are accepted.
         result["fold_thresholds"][one.name] = [
             threshold if math.isfinite(threshold) else None
             for threshold in folds.thresholds.tolist()
@@ -150,7 +142,7 @@ def accuracies_of_sets(
 
 
 def joined_trials(sets: Sequence[FaceSet]) -> Trials:
-    """The pairs of several sets as one list; names begin with that of their set."""
+    """The pairs of several sets as one list; IDs begin with the name of their set."""
     all_trials = [one.pairs.trials for one in sets]
     offsets = np.cumsum([0, *(len(trials.ids) for trials in all_trials[:-1])], dtype=np.int32)
     return Trials(

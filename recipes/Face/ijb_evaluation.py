@@ -1,4 +1,4 @@
-"""IJB-B and IJB-C: from embeddings of images to 1:1 verification and 1:N identification."""
+"""IJB-B and IJB-C: 1:1 verification and 1:N identification from embeddings of images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from tqdm import tqdm
 
-from recipes.Face.identification import (
-    Searches,
-    open_set_rates,
-    others_needed,
-    pooled_rates,
-    search,
-)
 from recipes.Face.ijb_protocol import (
     IdentificationProtocol,
     Subjects,
@@ -25,16 +19,23 @@ from recipes.Face.ijb_protocol import (
     read_template_images,
     read_template_pairs,
 )
-from recipes.Face.media_templates import media_template_embeddings
-from recipes.Face.verification_rates import verification_rates
+from recipes.Face.metrics import (
+    Searches,
+    open_set_rates,
+    others_needed,
+    pooled_rates,
+    search,
+    verification_rates,
+)
+from recipes.Face.recordio import read_face_image
 from simple_spk.data.trials import Trials
 from simple_spk.distributed import rank
 from simple_spk.evaluation.embedding_files import Embeddings, write_embeddings
 from simple_spk.evaluation.scoring import score_trials, similarity_in_words
 from simple_spk.models.similarity import Similarity
-from simple_spk.vision.batches import Transform
-from simple_spk.vision.embedding import Embed, embed_images
+from simple_spk.vision.embedding import EmbeddingOptions, EmbedInputs, embed_images
 from simple_spk.vision.image_table import read_image_table
+from simple_spk.vision.transforms import Transform
 
 Task = Literal["verification", "identification"]
 TASKS: tuple[Task, ...] = get_args(Task)
@@ -43,7 +44,7 @@ FARS = (1e-6, 1e-5, 1e-4)
 
 @dataclass(frozen=True, eq=False)
 class IJBProtocol:
-    """What is compared with what; a task that was not asked for is None."""
+    """A protocol; the parts of tasks that were not requested are None."""
 
     name: str
     images: TemplateImages
@@ -70,10 +71,10 @@ def read_ijb_protocol(
 
 
 class IJBEvaluation:
-    """A protocol with the images it names, ready to be scored with any model, as training asks.
+    """The evaluation of a model on a protocol and its images, for the test lists of train.py.
 
-    The table of images has the names of the protocol (1.jpg, 2.jpg, ...) in its ID column. The
-    embeddings go to ``embeddings_file`` if one is given: recipes/Face/evaluate_ijb.py takes them.
+    The IDs of the table of images are the names in the protocol (1.jpg, 2.jpg, ...). With an
+    ``embeddings_file``, the embeddings are written to it for recipes/Face/evaluate_ijb.py.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class IJBEvaluation:
         progress: bool = True,
     ) -> None:
         self.protocol = read_ijb_protocol(protocol, tasks, progress and rank() == 0)
-        self.images = read_image_table(table)
+        self.images = read_image_table(table, reader=read_face_image)
         self.names = list(self.images.row_of_id)
         absent = set(self.protocol.images.names).difference(self.names)
         if absent:
@@ -97,34 +98,28 @@ class IJBEvaluation:
                 f"{len(absent)} images of {self.protocol.images.path} are not in {table} (one of "
                 f"them: {min(absent)}): complete the table"
             )
-        self.transform = transform
-        self.mirrored = mirrored
+        self.options = EmbeddingOptions(transform, batch_size, workers, mirrored, progress)
         self.embeddings_file = None if embeddings_file is None else Path(embeddings_file)
-        self.batch_size = batch_size
-        self.workers = workers
-        self.progress = progress
 
     def __call__(
-        self, embed: Embed, similarity: Similarity, scores_file: Path | None = None
+        self, embed: EmbedInputs, similarity: Similarity, scores_file: Path | None = None
     ) -> dict[str, Any]:
         """All rates as plain data.
 
-        No ``scores_file`` is written: 15 million lines are made of the embeddings in seconds.
+        No ``scores_file`` is written: it would have 15 million lines.
         """
-        matrix = embed_images(
-            *(self.images, embed, self.transform, self.batch_size, self.workers),
-            *(self.mirrored, self.progress),
-        )
+        matrix = embed_images(self.images, embed, self.options)
         if self.embeddings_file is not None and rank() == 0:
             write_embeddings(self.embeddings_file, self.names, matrix)
         embeddings = Embeddings(self.names, matrix, self.images.path)
-        return evaluate_ijb(self.protocol, embeddings, similarity, self.progress and rank() == 0)
+        shows_progress = self.options.progress and rank() == 0
+        return evaluate_ijb(self.protocol, embeddings, similarity, shows_progress)
 
 
 def evaluate_ijb(
     protocol: IJBProtocol, embeddings: Embeddings, similarity: Similarity, progress: bool = False
 ) -> dict[str, Any]:
-    """All rates of a protocol, in percent, as plain data; embeddings are of its images."""
+    """All rates of a protocol, in percent, as plain data, from embeddings of its images."""
     templates = media_template_embeddings(protocol.images, embeddings)
     result: dict[str, Any] = {
         "protocol": protocol.name,
@@ -143,24 +138,59 @@ def evaluate_ijb(
     return result
 
 
+def media_template_embeddings(
+    images: TemplateImages, embeddings: Embeddings
+) -> NDArray[np.float32]:
+    """Template embeddings (templates, dim): the mean over media of the mean over their images.
+
+    A video of a hundred frames counts as much as one photograph. Embeddings are not normalized:
+    long ones, of good images, count more. One sparse product computes all templates without copying
+    the embeddings of half a million images.
+    """
+    absent = embeddings.missing(images.names)
+    if absent:
+        raise ValueError(
+            f"{len(absent)} of {len(images.names)} images of {images.path} are not in "
+            f"{embeddings.path} (first: {', '.join(absent[:3])}): embed them"
+        )
+    row_of_name = np.array([embeddings.row_of_id[name] for name in images.names])
+    places = images.template, row_of_name[images.image]
+    weights = csr_array(
+        (media_weights(images), places), shape=(len(images), len(embeddings)), dtype=np.float32
+    )
+    return weights @ embeddings.matrix
+
+
+def media_weights(images: TemplateImages) -> NDArray[np.float32]:
+    """The weight of each row (n,) in its template; the weights of a template sum to 1."""
+    media, medium = np.unique(images.medium, return_inverse=True)
+    group = images.template * len(media) + medium
+    groups, group_of_row, rows_of_group = np.unique(group, return_inverse=True, return_counts=True)
+    media_of_template = np.bincount(groups // len(media), minlength=len(images))
+    weights = 1.0 / rows_of_group[group_of_row] / media_of_template[images.template]
+    return weights.astype(np.float32)
+
+
 def identification_rates(
     protocol: IdentificationProtocol,
     templates: NDArray[np.float32],
     similarity: Similarity,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Rates in each gallery, their mean over the galleries, and those in all galleries joined.
+    """Rates in each gallery, their mean over the galleries, and those in the joined galleries.
 
-    ``joined`` is how published tables count (see ``pooled_rates``), and None where that is not
-    possible: if some probes have no mate in any gallery, or a subject is in two.
+    ``joined`` is what published tables report (see ``pooled_rates``). It is None if some probes
+    have no mate in any gallery, or if a subject is in two galleries.
     """
     probes = protocol.probes
-    sought = templates[probes.template]
+    probe_templates = templates[probes.template]
 
     def searched(gallery: Subjects, name: str, others_kept: int = 0) -> Searches:
         mates = mates_of(probes, gallery)
-        places = templates[gallery.template]
-        return search(sought, places, mates, similarity, others_kept, progress=progress, name=name)
+        enrolled = templates[gallery.template]
+        return search(
+            probe_templates, enrolled, mates, similarity, others_kept, progress=progress, name=name
+        )
 
     rates: dict[str, Any] = {}
     for name, gallery in protocol.galleries.items():
@@ -185,7 +215,7 @@ def identification_rates(
 
 
 def mates_of(probes: Subjects, gallery: Subjects) -> NDArray[np.int64]:
-    """The row (probes,) of a gallery that is of the probe's subject; -1 where none is."""
+    """The row (probes,) of the template of each probe's subject in a gallery; -1 for none."""
     order = np.argsort(gallery.subject)
     ordered = gallery.subject[order]
     places = np.minimum(np.searchsorted(ordered, probes.subject), len(gallery) - 1)
@@ -206,7 +236,7 @@ def mean_rates(rates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def ijb_table(result: Mapping[str, Any]) -> str:
-    """The rates of a protocol as a table to read."""
+    """The rates of a protocol as a text table."""
     lines = [
         f"{result['protocol']}: {result['templates']:,} templates of {result['images']:,} images, "
         f"{result['similarity']}"

@@ -1,12 +1,11 @@
 """The protocol files of IJB-B and IJB-C: templates, pairs of templates, galleries and probes.
 
-They are the files that NIST hands out (the CSV tables) and that InsightFace made of them (the two
-text files), under their own names, as in ``ijbc_face_tid_mid.txt``.
+The CSV tables are those of NIST, the two text files were made from them by InsightFace. All have
+their original names, such as ``ijbc_face_tid_mid.txt``.
 """
 
-import codecs
-import re
-from collections.abc import Callable, Iterator
+import csv
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,24 +13,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.data.field_table import cut_fields, read_text, shown
-from simple_spk.data.text_columns import Fields, look_at_csv
+from recipes.Face.pairs import index_names, misfit_message, read_rows
 from simple_spk.data.trials import Trials
 
-MEDIA_LINE = "image template medium"
-PAIR_LINE = "template template 0|1"
+MEDIA_FIELDS = [("image", object), ("template", np.int64), ("medium", np.int64)]
+MEDIA_PATTERN = r"\s*(\S+\s+\d+\s+\d+\s*)?"
+MEDIA_LAYOUT = "image template medium"
+PAIR_FIELDS = [("enroll", np.int32), ("test", np.int32), ("label", np.int8)]
+PAIR_PATTERN = r"\s*(\d+\s+\d+\s+[01]\s*)?"
+PAIR_LAYOUT = "template template 0|1"
 SUBJECT_COLUMNS = ("TEMPLATE_ID", "SUBJECT_ID")
 
 
 @dataclass(frozen=True, eq=False)
 class TemplateImages:
-    """The images that templates are made of, and the medium (a photograph, a video) of each."""
+    """The images of templates, and the medium (a photograph, a video) of each."""
 
     names: list[str]  # distinct names of images
-    image: NDArray[np.int32]  # (n,): row i says that this image, an index into names,
-    template: NDArray[np.int64]  # (n,): is part of this template, an index into template_ids,
-    medium: NDArray[np.int64]  # (n,): and comes from this medium
-    template_ids: NDArray[np.int64]  # (templates,), rising
+    image: NDArray[np.int32]  # (n,), index into names
+    template: NDArray[np.int64]  # (n,), index into template_ids: the template that has the image
+    medium: NDArray[np.int64]  # (n,), the medium that the image is from
+    template_ids: NDArray[np.int64]  # (templates,), increasing
     path: Path
 
     def __len__(self) -> int:
@@ -41,7 +43,7 @@ class TemplateImages:
     def find(
         self, ids: NDArray[np.integer], source: Path, line_of_row: Callable[[int], int]
     ) -> NDArray[np.int32]:
-        """The indexes (k,) of templates by their ids (k,), which stand in lines of ``source``."""
+        """The indexes (k,) of templates by their ids (k,), which are the rows of ``source``."""
         places = np.searchsorted(self.template_ids, ids).astype(np.int32)
         np.minimum(places, len(self) - 1, out=places)
         is_absent = self.template_ids[places] != ids
@@ -49,15 +51,15 @@ class TemplateImages:
             row = int(np.argmax(is_absent))
             raise ValueError(
                 f"{source}, line {line_of_row(row)}: the template {ids[row]} has no image in "
-                f"{self.path} ({len(np.unique(ids[is_absent]))} such templates): take both files "
-                "from one release"
+                f"{self.path} ({len(np.unique(ids[is_absent]))} such templates): use files of "
+                "one release"
             )
         return places
 
 
 @dataclass(frozen=True, eq=False)
 class Subjects:
-    """Some templates, each once, and whose each is."""
+    """Distinct templates and the subject of each."""
 
     template: NDArray[np.int32]  # (k,), indexes into the template_ids of TemplateImages
     subject: NDArray[np.int64]  # (k,)
@@ -69,14 +71,14 @@ class Subjects:
 
 @dataclass(frozen=True, eq=False)
 class IdentificationProtocol:
-    """Galleries by name (G1, G2; in IJB-B S1, S2), and the probes sought in each of them."""
+    """Galleries by name (G1, G2; in IJB-B S1, S2), and the probes for all of them."""
 
     galleries: dict[str, Subjects]
     probes: Subjects
 
 
 def protocol_prefix(folder: str | Path) -> tuple[Path, str]:
-    """The folder that holds the protocol files (or its meta/), and how their names begin."""
+    """The folder of the protocol files (or its meta/), and the prefix of their names."""
     folder = Path(folder)
     for place in (folder, folder / "meta"):
         found = sorted(place.glob("*_face_tid_mid.txt"))
@@ -96,55 +98,33 @@ def protocol_prefix(folder: str | Path) -> tuple[Path, str]:
 def read_template_images(path: str | Path) -> TemplateImages:
     """The images and media of templates, from lines ``image template medium``."""
     path = Path(path)
-    content = read_text(path, "list of images").removeprefix(codecs.BOM_UTF8).rstrip()
-    table = cut_fields(content, 3) if content else None
-    numbers = None if table is None else np.stack([table.numbers(1), table.numbers(2)])
-    if table is None or numbers is None or not (numbers % 1 == 0).all():
-        raise ValueError(_misfit(path, rb"\s*\S+\s+\d+\s+\d+\s*", MEDIA_LINE))
-    names, image = table.index(0)
-    template_ids, template = np.unique(numbers[0].astype(np.int64), return_inverse=True)
-    return TemplateImages(
-        names, image[:, 0], template, numbers[1].astype(np.int64), template_ids, path
-    )
+    rows = read_rows(path, MEDIA_FIELDS, MEDIA_PATTERN, MEDIA_LAYOUT)
+    names, image = index_names(rows["image"])
+    template_ids, template = np.unique(rows["template"], return_inverse=True)
+    return TemplateImages(names, image, template, rows["medium"].copy(), template_ids, path)
 
 
 def read_template_pairs(path: str | Path, templates: TemplateImages) -> Trials:
     """Pairs of templates as trials over all templates, from lines ``template template 0|1``.
 
-    IJB-C has 15,658,489 of them: numpy reads the numbers into one array, and no text is kept.
+    IJB-C has 15,658,489 of them.
     """
     path = Path(path)
-    _require_file(path)
-    try:
-        # Blank lines are skipped, and the number sign begins no comment here.
-        rows = np.loadtxt(path, dtype=np.int32, comments=None, ndmin=2)
-    except (ValueError, UnicodeDecodeError, OSError) as error:
-        raise ValueError(_misfit(path, rb"\s*\d+\s+\d+\s+[01]\s*", PAIR_LINE)) from error
-    if rows.shape[1:] != (3,) or not len(rows) or rows[:, 2].min() < 0 or rows[:, 2].max() > 1:
-        raise ValueError(_misfit(path, rb"\s*\d+\s+\d+\s+[01]\s*", PAIR_LINE))
-    enroll, test = (templates.find(side, path, partial(_line_of_row, path)) for side in rows.T[:2])
+    rows = read_rows(path, PAIR_FIELDS, PAIR_PATTERN, PAIR_LAYOUT)
+    if rows["label"].min() < 0 or rows["label"].max() > 1:
+        raise ValueError(misfit_message(path, PAIR_PATTERN, PAIR_LAYOUT))
+    find_line = partial(_line_of_row, path)
+    enroll, test = (templates.find(rows[side], path, find_line) for side in ("enroll", "test"))
     names = [str(number) for number in templates.template_ids.tolist()]
-    return Trials(names, enroll, test, rows[:, 2] == 1, path)
+    return Trials(names, enroll, test, rows["label"] == 1, path)
 
 
 def read_subjects(path: str | Path, templates: TemplateImages) -> Subjects:
-    """Whose the templates of a gallery or of probes are, from the table of their images."""
+    """The subjects of the templates of a gallery or of probes, from the table of their images."""
     path = Path(path)
-    _require_file(path)
-    table = look_at_csv(path)
-    missing = [name for name in SUBJECT_COLUMNS if name not in table.header]
-    if missing:
-        raise ValueError(
-            f"{path}: its first line is {','.join(table.header)!r}; expected the columns "
-            f"{' and '.join(SUBJECT_COLUMNS)}"
-        )
-    parts = [
-        np.stack([_numbers(path, line, name, columns[name]) for name in SUBJECT_COLUMNS], axis=1)
-        for line, columns in table.blocks()
-    ]
-    if not parts:
-        raise ValueError(f"{path} has no rows: fetch it again")
-    rows = np.concatenate(parts)
+    if not path.is_file():
+        raise FileNotFoundError(f"no protocol file at {path}: fetch it, or correct the folder")
+    rows = np.array(_subject_rows(path), dtype=np.int64)
     _, firsts, inverse = np.unique(rows[:, 0], return_index=True, return_inverse=True)
     differs = rows[:, 1] != rows[firsts[inverse], 1]
     if differs.any():
@@ -159,6 +139,35 @@ def read_subjects(path: str | Path, templates: TemplateImages) -> Subjects:
     return Subjects(found, kept[:, 1], path)
 
 
+def _subject_rows(path: Path) -> list[list[int]]:
+    """Template and subject of each line of a table."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = csv.reader(file)
+        header = next(lines, [])
+        if not set(SUBJECT_COLUMNS) <= set(header):
+            raise ValueError(
+                f"{path}: its first line is {','.join(header)[:200]!r}; expected the columns "
+                f"{' and '.join(SUBJECT_COLUMNS)}"
+            )
+        places = [header.index(name) for name in SUBJECT_COLUMNS]
+        rows = []
+        for line in filter(None, lines):
+            if len(line) != len(header):
+                raise ValueError(
+                    f"{path}, line {lines.line_num}: {len(line)} fields instead of {len(header)}"
+                )
+            for place in places:
+                if not line[place].isdigit():
+                    raise ValueError(
+                        f"{path}, line {lines.line_num}: {header[place]} is "
+                        f"{line[place][:100]!r}; expected a number"
+                    )
+            rows.append([int(line[place]) for place in places])
+    if not rows:
+        raise ValueError(f"{path} has no rows: fetch it again")
+    return rows
+
+
 def read_identification(
     folder: Path, prefix: str, templates: TemplateImages
 ) -> IdentificationProtocol:
@@ -166,8 +175,8 @@ def read_identification(
     paths = sorted(folder.glob(f"{prefix}_1N_gallery_*.csv"))
     if not paths:
         raise FileNotFoundError(
-            f"no galleries {prefix}_1N_gallery_G1.csv, ... in {folder}: fetch them, or ask for "
-            "verification alone"
+            f"no galleries {prefix}_1N_gallery_G1.csv, ... in {folder}: fetch them, or choose "
+            "the task verification only"
         )
     galleries = {path.stem.rsplit("_", 1)[1]: read_subjects(path, templates) for path in paths}
     for gallery in galleries.values():
@@ -181,38 +190,7 @@ def read_identification(
     return IdentificationProtocol(galleries, probes)
 
 
-def _numbers(path: Path, line: int, name: str, fields: Fields) -> NDArray[np.int64]:
-    """The whole numbers (n,) of a column of a block that begins at a line."""
-    texts = fields.as_array()
-    is_number = np.char.isdigit(texts)
-    if not is_number.all():
-        bad = int(np.argmin(is_number))
-        raise ValueError(
-            f"{path}, line {line + bad}: {name} is {texts[bad].decode()!r}; expected a number"
-        )
-    return texts.astype(np.int64)
-
-
-def _require_file(path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"no protocol file at {path}: fetch it, or correct the folder")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a text file that are not blank, with their numbers."""
-    for number, line in enumerate(read_text(path, "protocol file").split(b"\n"), start=1):
-        if line.strip():
-            yield number, line
-
-
 def _line_of_row(path: Path, row: int) -> int:
-    """The number of the line that a row stands in."""
-    return next(number for place, (number, _) in enumerate(_lines(path)) if place == row)
-
-
-def _misfit(path: Path, pattern: bytes, layout: str) -> str:
-    """What to say about the first line that breaks the layout."""
-    for number, line in _lines(path):
-        if not re.fullmatch(pattern, line):
-            return f"{path}, line {number}: found {shown(line)}; expected {layout!r}"
-    return f"{path} is empty or damaged; expected lines {layout!r}: fetch it again"
+    """The number of the line of a row; blank lines are no rows."""
+    lines = path.read_text(encoding="utf-8-sig").split("\n")
+    return [number for number, line in enumerate(lines, start=1) if line.strip()][row]

@@ -1,13 +1,14 @@
 """IResNet, the residual network of ArcFace: BatchNorm before the first convolution of each block.
 
-Layers have the names of InsightFace's implementation, so that published weights load.
+Layers are named as in InsightFace's implementation, so that published weights can be loaded.
 """
 
+import math
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from recipes.Face.face_size import check_face_size, size_after_strides
+from recipes.Face.sfnet import STRIDE, check_face_size
 from simple_spk.io.tensor_file import read_tensors
 from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.saved_arguments import remember_arguments
@@ -18,7 +19,7 @@ BLOCKS_OF_DEPTH = {
     50: (3, 4, 14, 3),
     100: (3, 13, 30, 3),
 }
-# The layers behind the last convolution in InsightFace's networks.
+# The layers after the last convolution in InsightFace's networks.
 PUBLISHED_OUTPUT = ("fc.", "features.")
 
 
@@ -30,10 +31,10 @@ class IResNet(nn.Module):
         depth: 18, 34, 50 or 100 layers.
         width: channels of the first stage; each of the three later ones doubles them.
         height, image_width: size of the faces; published weights are for 112 x 112.
-        dropout: share of the last maps that is left out in training.
+        dropout: probability of dropout on the last feature maps.
         embedding_dim: size of the embedding.
-        output: arguments of ``EmbeddingHead``, which then takes the place of InsightFace's own
-            last layers (None): a linear one, and BatchNorm without scale.
+        output: arguments of an ``EmbeddingHead``. None: the last layers of InsightFace, which are
+            a linear layer and BatchNorm without scale.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class IResNet(nn.Module):
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):
                 nn.init.normal_(layer.weight, std=0.1)
-        inputs = channels * size_after_strides(height, 4) * size_after_strides(image_width, 4)
+        inputs = channels * math.ceil(height / STRIDE) * math.ceil(image_width / STRIDE)
         if output is None:
             self.fc = nn.Linear(inputs, embedding_dim)
             self.features = nn.BatchNorm1d(embedding_dim)
@@ -85,7 +86,7 @@ class IResNet(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut; the second one has the stride."""
+    """Two convolutions and a residual connection; the second convolution has the stride."""
 
     def __init__(self, input_channels: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -111,7 +112,7 @@ class Block(nn.Module):
 def load_published_weights(encoder: IResNet, path: str | Path) -> IResNet:
     """The encoder with the weights of a file of InsightFace's arcface_torch (backbone.pth).
 
-    An encoder with an ``output`` of ours takes all but the last layers, which it does not have.
+    For an encoder with an ``output``, the last layers of the file are ignored.
     """
     tensors = read_tensors(Path(path))
     expected = encoder.state_dict()

@@ -1,21 +1,34 @@
-"""Validation sets as InsightFace packs them: lfw.bin, agedb_30.bin, cfp_fp.bin and the like.
+"""Validation sets in InsightFace's format: lfw.bin, agedb_30.bin, cfp_fp.bin etc.
 
-Each is a pickle of (encoded images, labels), where images 2 i and 2 i + 1 make pair i. The usual
+Each is a pickle of (encoded images, labels), where images 2 i and 2 i + 1 are pair i. The usual
 files hold bytes, from Python 2 or 3; some hold numpy arrays of bytes.
+
+Unpickling an untrusted file can execute anything. Here the instructions of a pickle are checked
+before it is loaded, and the few functions that it may call are replaced by those of this module.
 """
 
+import mmap
+import pickle
+import pickletools
+import reprlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipes.Face.plain_pickle import Call, Name, read_plain_pickle
-
-LARGEST_IMAGE_BYTES = 1 << 24
-NUMPY_MODULES = ("numpy", "numpy.core.multiarray", "numpy._core.multiarray", "numpy._core.numeric")
-BYTE_TYPES = ("u1", "|u1")
-BOOL_TYPES = ("b1", "|b1")
+MAX_IMAGE_BYTES = 1 << 24
+MAX_REPETITIONS = 10  # mean number of pairs that an image is in, if the file holds it once
+# No dicts and sets, which hash their keys: the hash of nested tuples takes exponential time. No
+# classes to instantiate, no buffers from outside.
+INSTRUCTIONS = """
+    PROTO FRAME STOP MARK POP NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4
+    FLOAT BINFLOAT BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8 UNICODE
+    BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_TUPLE TUPLE1 TUPLE2 TUPLE3 TUPLE EMPTY_LIST LIST
+    APPEND APPENDS PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE
+    BUILD
+"""
+NUMPY_MODULES = ("numpy.core.multiarray", "numpy._core.multiarray", "numpy._core.numeric")
 
 
 class ValidationPairs(NamedTuple):
@@ -26,14 +39,26 @@ class ValidationPairs(NamedTuple):
 
 
 def read_validation_bin(path: str | Path) -> ValidationPairs:
-    """The pairs of a .bin file, in its order; nothing of the file is executed."""
-    content = read_plain_pickle(path)
+    """The pairs of a .bin file, in its order; nothing in the file is executed."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}: correct the path")
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            size = len(data)
+            _check_instructions(data)
+            data.seek(0)
+            content = _BinUnpickler(data, size).load()
+    except Exception as error:  # damaged files raise many kinds of errors
+        raise ValueError(
+            f"{path} is truncated, damaged, or not a pickle of images ({error}): fetch it again"
+        ) from error
     try:
         images, labels = content
-        pairs = ValidationPairs(
-            [_encoded_image(image) for image in images],
-            np.array([_truth(label) for label in labels], dtype=np.bool_),
-        )
+        encoded = [_image_bytes(image) for image in images]
+        if sum(map(len, encoded)) > MAX_REPETITIONS * size:
+            raise ValueError("its images have far more bytes than the file")
+        pairs = ValidationPairs(list(map(bytes, encoded)), np.array([*map(_label, labels)], bool))
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"{path} is not a validation set (encoded images, labels): {error}"
@@ -46,62 +71,103 @@ def read_validation_bin(path: str | Path) -> ValidationPairs:
     return pairs
 
 
-def _encoded_image(value: Any) -> bytes:
-    """The bytes of an image file, however they were pickled."""
-    if isinstance(value, Call):
-        value = _bytes_of_call(value)
-    if not isinstance(value, bytes | bytearray):
-        raise ValueError(f"an image is a {type(value).__name__} instead of bytes")
-    if len(value) > LARGEST_IMAGE_BYTES:
-        raise ValueError(f"an image has {len(value)} bytes, which no aligned face has")
-    return bytes(value)
+def _check_instructions(data: mmap.mmap) -> None:
+    """Raise unless a pickle is complete and has only instructions that images and labels need."""
+    allowed = set(INSTRUCTIONS.split())
+    for count, (instruction, argument, _) in enumerate(pickletools.genops(data)):
+        if instruction.name not in allowed:
+            raise ValueError(f"the instruction {instruction.name} is not allowed")
+        # The unpickler's memo is an array that grows to the largest index.
+        if instruction.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= argument <= count:
+            raise ValueError(f"the memo index {argument} is not allowed")
 
 
-def _bytes_of_call(call: Call) -> bytes | bytearray:
-    """The bytes that a pickle would make by a call: those of a text, or of a numpy array."""
-    function, arguments = call.function, call.arguments
-    if function == Name("_codecs", "encode"):  # how Python 3 writes bytes for Python 2
-        text, encoding = arguments
+class _BinUnpickler(pickle.Unpickler):
+    """An unpickler that calls nothing but the functions of this module."""
+
+    def __init__(self, data: Any, size_bytes: int) -> None:
+        super().__init__(data, encoding="bytes")  # for the strings of Python 2
+        self.bytes_left = size_bytes
+        self.functions: dict[tuple[str, str], Any] = {
+            ("_codecs", "encode"): self.encode_latin1,
+            ("numpy", "dtype"): _Dtype,
+            ("numpy", "ndarray"): None,
+        }
+        for module in NUMPY_MODULES:
+            self.functions[module, "_reconstruct"] = _Array
+            self.functions[module, "_frombuffer"] = _array_from_buffer
+            self.functions[module, "scalar"] = _numpy_label
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The function of this module that replaces a function."""
+        if (module, name) not in self.functions:
+            raise ValueError(f"it calls {module:.60}.{name:.60}, which is not allowed")
+        return self.functions[module, name]
+
+    def encode_latin1(self, text: str, encoding: str) -> bytes:
+        """Bytes that Python 3 has written for Python 2; all together not more than the file has."""
         if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
             raise ValueError("a text that should be bytes is not encoded as latin1")
+        self.bytes_left -= len(text)
+        if self.bytes_left < 0:
+            raise ValueError("it repeats its bytes")
         return text.encode("latin-1")
-    if function.module not in NUMPY_MODULES:
-        raise ValueError(f"it would call {function.module}.{function.name}, which no image needs")
-    if function.name == "_reconstruct" and isinstance(call.state, tuple):
-        _, shape, kind, _, data = call.state
-    elif function.name == "_frombuffer":
-        data, kind, shape, _ = arguments
-    else:
-        raise ValueError(f"it would call {function.name} of numpy, which no image needs")
-    if isinstance(data, Call):
-        data = _bytes_of_call(data)
-    if not isinstance(data, bytes | bytearray) or not _is_type(kind, BYTE_TYPES):
-        raise ValueError("an array holds other numbers than bytes")
-    if shape not in ((len(data),), (len(data), 1), (1, len(data))):
-        raise ValueError(
-            f"an array has the shape {shape}; expected the {len(data)} bytes of an image file"
-        )
+
+
+class _Dtype:
+    """The name of a numpy dtype."""
+
+    def __init__(self, name: str | bytes, *options: Any) -> None:
+        self.name = name.decode("latin-1") if isinstance(name, bytes) else name
+
+    def __setstate__(self, state: Any) -> None:
+        """Ignore the details, which bytes and booleans do not need."""
+
+
+class _Array:
+    """The bytes of a numpy array, which must be one-dimensional and of dtype uint8."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.data: bytes | bytearray = b""
+
+    def __setstate__(self, state: tuple) -> None:
+        _, shape, dtype, _, data = state
+        if not isinstance(data, bytes | bytearray) or dtype.name not in ("u1", "|u1"):
+            raise ValueError("an array holds other numbers than bytes")
+        if shape not in ((len(data),), (len(data), 1), (1, len(data))):
+            raise ValueError(
+                f"an array has the shape {reprlib.repr(shape)}; expected the {len(data)} bytes of "
+                "an image file"
+            )
+        self.data = data
+
+
+def _array_from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> _Array:
+    """An array as pickle protocol 5 writes it."""
+    array = _Array()
+    array.__setstate__((1, shape, dtype, order, data))
+    return array
+
+
+def _numpy_label(dtype: _Dtype, data: Any) -> bool:
+    """A label that is a scalar of numpy."""
+    if dtype.name not in ("b1", "|b1", "u1", "|u1") or data not in (b"\0", b"\1"):
+        raise ValueError("a label is neither true nor false")
+    return data == b"\1"
+
+
+def _image_bytes(value: Any) -> bytes | bytearray:
+    """The bytes of an image file."""
+    data = value.data if isinstance(value, _Array) else value
+    if not isinstance(data, bytes | bytearray):
+        raise ValueError(f"an image is a {type(value).__name__} instead of bytes")
+    if len(data) > MAX_IMAGE_BYTES:
+        raise ValueError(f"an image has {len(data)} bytes, too many for an aligned face")
     return data
 
 
-def _is_type(kind: Any, names: tuple[str, ...]) -> bool:
-    """Whether a description of a numpy type is one of these."""
-    if not isinstance(kind, Call) or kind.function != Name("numpy", "dtype"):
-        return False
-    name = kind.arguments[0] if kind.arguments else None
-    return (name.decode("latin-1") if isinstance(name, bytes) else name) in names
-
-
-def _truth(value: Any) -> bool:
-    """A label as True or False: Python's own, a number, or numpy's."""
-    if isinstance(value, Call):
-        if value.function.name != "scalar" or value.function.module not in NUMPY_MODULES:
-            raise ValueError(f"a label would be made by {value.function.name}")
-        kind, data = value.arguments
-        if not _is_type(kind, BOOL_TYPES + BYTE_TYPES):
-            raise ValueError("a label is neither true nor false")
-        data = _bytes_of_call(data) if isinstance(data, Call) else data
-        value = {b"\0": False, b"\1": True}.get(bytes(data))
+def _label(value: Any) -> bool:
+    """A label as True or False."""
     if not isinstance(value, int) or value not in (0, 1):
-        raise ValueError(f"a label is {value!r:.60} instead of true or false")
+        raise ValueError(f"a label is {reprlib.repr(value)} instead of true or false")
     return bool(value)

@@ -7,7 +7,7 @@
     align    FOLDER NEW             crops of 112 x 112 by five landmarks
     orl      FOLDER DATA            the ORL faces: 30 persons train, 10 test
 
-Images must be aligned, and are read where they are.
+Images must be aligned; they are not copied.
 """
 
 import argparse
@@ -16,9 +16,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from recipes.Face.aligned_copies import align_folder, named_detector
-from recipes.Face.training_tables import write_folder_table, write_record_table
-from recipes.Face.validation_sets import prepare_orl, write_bin_set, write_folder_set
+from recipes.Face.alignment import align_folder, named_detector
+from recipes.Face.face_tables import (
+    prepare_orl,
+    write_bin_set,
+    write_folder_set,
+    write_folder_table,
+    write_record_table,
+)
 from simple_spk.cli.errors import exit_code
 
 
@@ -30,9 +35,9 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     folder = commands.add_parser("folder", help="a folder per person")
-    folder.add_argument("folder", type=Path, metavar="FOLDER", help="aligned images")
+    folder.add_argument("source", type=Path, metavar="FOLDER", help="aligned images")
     records = commands.add_parser("records", help="a .rec file, with its .idx beside it")
-    records.add_argument("records", type=Path, metavar="REC", help="such as train.rec")
+    records.add_argument("source", type=Path, metavar="REC", help="such as train.rec")
     for command in (folder, records):
         command.add_argument("data_folder", type=Path, metavar="DATA", help="folder of the tables")
         command.add_argument("--name", default="train", help="of the table")
@@ -48,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     pairs.add_argument("name", metavar="NAME", help="of the set, such as lfw")
 
     align = commands.add_parser("align", help="crops by five landmarks")
-    align.add_argument("folder", type=Path, metavar="FOLDER", help="images as they are")
+    align.add_argument("folder", type=Path, metavar="FOLDER", help="original images")
     align.add_argument("target", type=Path, metavar="TARGET", help="folder of the crops")
     source = align.add_mutually_exclusive_group(required=True)
     source.add_argument("--landmarks", type=Path, metavar="CSV", help="a name and ten numbers")
@@ -59,28 +64,30 @@ def parser() -> argparse.ArgumentParser:
     align.add_argument("--workers", type=int, default=4, metavar="N", help="threads (default 4)")
 
     orl = commands.add_parser("orl", help="the ORL faces")
-    orl.add_argument("folder", type=Path, metavar="FOLDER", help="holds s1, s2, ...")
+    orl.add_argument("folder", type=Path, metavar="FOLDER", help="with s1, s2, ...")
     orl.add_argument("data_folder", type=Path, metavar="DATA", help="folder of the tables")
     return top
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prepare, and say what was made."""
+    """Prepare, and print what was written."""
     if options.command == "align":
         detector = None if options.detector is None else named_detector(options.detector)
         done = align_folder(
-            *(options.folder, options.target, options.landmarks, detector),
-            *(options.width, options.workers),
+            options.folder,
+            options.target,
+            options.landmarks,
+            detector,
+            options.width,
+            options.workers,
         )
-        print(", ".join(f"{count} {fate}" for fate, count in done.items()))
+        print(", ".join(f"{count} {outcome}" for outcome, count in done.items()))
         return
     data_folder = options.data_folder
-    if options.command == "folder":
-        count = write_folder_table(options.folder, data_folder / f"{options.name}.csv")
-        print(f"{data_folder / options.name}.csv: {count} images")
-    elif options.command == "records":
-        count = write_record_table(options.records, data_folder / f"{options.name}.csv")
-        print(f"{data_folder / options.name}.csv: {count} images")
+    if options.command in ("folder", "records"):
+        write_table = write_folder_table if options.command == "folder" else write_record_table
+        table = data_folder / f"{options.name}.csv"
+        print(f"{table}: {write_table(options.source, table)} images")
     elif options.command == "bin":
         for path in options.bins:
             print(f"{path.stem}: {write_bin_set(path, data_folder)} pairs")

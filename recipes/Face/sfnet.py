@@ -1,15 +1,17 @@
 """SFNet, the networks of SphereFace: strided convolutions, each followed by residual blocks.
 
-As published for faces of 112 x 96; BatchNorm is an option that their authors added later.
+They were published for faces of 112 x 96; their authors added the option of BatchNorm later.
 """
+
+import math
 
 from torch import Tensor, nn
 
-from recipes.Face.face_size import check_face_size, size_after_strides
 from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.saved_arguments import remember_arguments
 
-# Residual blocks per stage, by the number of convolutions in all.
+STRIDE = 16  # of all four stages together
+# Residual blocks per stage, by the total number of convolutions.
 BLOCKS_OF_DEPTH = {
     4: (0, 0, 0, 0),
     10: (0, 1, 2, 0),
@@ -29,7 +31,7 @@ class SFNet(nn.Module):
         height, image_width: size of the faces; the published networks take 112 x 96 or 112 x 112.
         batch_norm: BatchNorm after each convolution, which then has no bias.
         embedding_dim: size of the embedding.
-        output: further arguments of ``EmbeddingHead``: its form, and helps for starting.
+        output: further arguments of ``EmbeddingHead``.
     """
 
     def __init__(
@@ -56,9 +58,7 @@ class SFNet(nn.Module):
             )
             channels = wider
         self.stages = nn.Sequential(*stages)
-        area = size_after_strides(height, len(stages)) * size_after_strides(
-            image_width, len(stages)
-        )
+        area = math.ceil(height / STRIDE) * math.ceil(image_width / STRIDE)
         self.output = EmbeddingHead(channels * area, embedding_dim, **(output or {}))
 
     def forward(self, faces: Tensor) -> Tensor:
@@ -66,8 +66,17 @@ class SFNet(nn.Module):
         return self.output(self.stages(faces).flatten(1))
 
 
+def check_face_size(faces: Tensor, height: int, width: int) -> None:
+    """Raise unless faces are a batch (n, 3, height, width)."""
+    if faces.ndim != 4 or tuple(faces.shape[1:]) != (3, height, width):
+        raise ValueError(
+            f"the encoder takes faces of shape (n, 3, {height}, {width}), not "
+            f"{tuple(faces.shape)}: align the images to that size, or set it in the encoder"
+        )
+
+
 class ResidualBlock(nn.Module):
-    """Two convolutions, each with its activation, added to what came in."""
+    """Two convolutions, each with its activation, and a residual connection."""
 
     def __init__(self, channels: int, batch_norm: bool) -> None:
         super().__init__()
@@ -77,7 +86,7 @@ class ResidualBlock(nn.Module):
         )
         for layer in self.convolutions.modules():
             if isinstance(layer, nn.Conv2d) and not batch_norm:
-                # Next to nothing is added at first, so that sixty layers train without BatchNorm.
+                # The block starts near the identity, so that 64 layers train without BatchNorm.
                 nn.init.normal_(layer.weight, std=0.01)
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -85,7 +94,7 @@ class ResidualBlock(nn.Module):
 
 
 def convolution(input_channels: int, channels: int, stride: int, batch_norm: bool) -> nn.Sequential:
-    """A 3 x 3 convolution, BatchNorm if asked for, and a PReLU with a slope per channel."""
+    """A 3 x 3 convolution, optional BatchNorm, and a PReLU with a slope per channel."""
     layers: list[nn.Module] = [
         nn.Conv2d(input_channels, channels, 3, stride=stride, padding=1, bias=not batch_norm)
     ]

@@ -45,9 +45,9 @@ def require_same_settings(
             f"had, remove this one file, and the run goes on from its checkpoints"
         )
     changed = {
-        key: (old.get(key, ABSENT), new.get(key, ABSENT))
+        key: (old.get(key, "absent"), new.get(key, "absent"))
         for key in {**old, **new}
-        if old.get(key, ABSENT) != new.get(key, ABSENT)
+        if (key in old) != (key in new) or old[key] != new[key]
     }
     allowed = [changed[key] for key in may_change if key in changed]
     words = [f"{key} was {before} and is {after}" for key, (before, after) in changed.items()]

@@ -1,1 +1,1 @@
-"""What the image recipes share."""
+"""What image recipes share: tables, batches, encoders, embeddings and retrieval."""

@@ -1,36 +1,32 @@
-"""The training data of images: from sampled rows to labeled batches."""
+"""Training batches of images: sampled rows of an image table, read and augmented."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from simple_spk.data.dataset import LabeledBatch, labeled_loader
 from simple_spk.data.samplers import ClassSampler, Words, draw_seeds
-from simple_spk.vision.image_table import LabeledImages, images_of
-
-# From an image, uint8 (3, height, width), and a seed to what the encoder takes.
-Transform = Callable[[Tensor, int], Tensor]
+from simple_spk.vision.image_files import read_image
+from simple_spk.vision.image_table import ImageReader, ImageTable, read_image_table
+from simple_spk.vision.transforms import Transform
 
 
 class SampledImage(NamedTuple):
-    """One training example to be read, and all that is random about it."""
+    """One training example: its row of the table, its label, and the seed of its augmentation."""
 
     row: int
     label: int
-    seed: int  # of what is done to the image after reading
+    seed: int
 
 
 class ImageSampler(ClassSampler[SampledImage]):
     """Batches of ``classes_per_batch`` x ``images_per_class`` images.
 
-    Classes and their images are drawn as ``ClassSampler`` says; by default all classes are equally
-    likely, as in the benchmarks of image retrieval.
+    By default all classes are equally likely, as in the benchmarks of image retrieval.
     """
 
     words = Words("classes", "images", "images_per_class")
@@ -72,9 +68,9 @@ class ImageSampler(ClassSampler[SampledImage]):
 
 
 class ImageDataset(Dataset[LabeledBatch]):
-    """Images, read and transformed when they are wanted."""
+    """Images that are read and transformed on access."""
 
-    def __init__(self, images: LabeledImages, transform: Transform) -> None:
+    def __init__(self, images: ImageTable, transform: Transform) -> None:
         self.images = images
         self.transform = transform
 
@@ -84,12 +80,16 @@ class ImageDataset(Dataset[LabeledBatch]):
 
 
 def class_image_loader(
-    table: LabeledImages | str | Path, transform: Transform, workers: int = 0, **sampling: Any
+    table: str | Path,
+    transform: Transform,
+    workers: int = 0,
+    reader: ImageReader = read_image,
+    **sampling: Any,
 ) -> DataLoader[LabeledBatch]:
-    """Batches of images (n, 3, height, width), read by ``workers`` processes (0: by this one).
+    """Batches of images (n, 3, height, width) of a table, read by ``workers`` processes (0: none).
 
-    ``sampling`` are the arguments of ``ImageSampler``.
+    ``sampling`` are the arguments of ``ImageSampler``; ``reader`` reads the images of the table.
     """
-    images = images_of(table)
+    images = read_image_table(table, reader=reader)
     sampler = ImageSampler(images.class_of_row, **sampling)
     return labeled_loader(ImageDataset(images, transform), sampler, workers)

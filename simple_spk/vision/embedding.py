@@ -1,6 +1,7 @@
-"""Embeddings of images, several processes sharing the work."""
+"""Embeddings of the images of a table, computed by all processes together."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,17 +11,32 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from simple_spk.distributed import gather_objects, rank, world_size
-from simple_spk.vision.batches import Transform
-from simple_spk.vision.image_table import LabeledImages
+from simple_spk.vision.image_table import ImageTable
+from simple_spk.vision.transforms import Transform
 
-Embed = Callable[[Tensor], Tensor]  # from inputs (n, 3, height, width) to embeddings (n, dim)
-FIRST_SEED = 0  # tests are not random: a transform that is would do the same to every image
+EmbedInputs = Callable[[Tensor], Tensor]  # from inputs (n, 3, height, width) to (n, dim)
+SEED = 0  # test transforms are deterministic; a random one would treat all images alike
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """How images are embedded.
+
+    mirrored: the embedding is the mean over the image and its mirror image. A sum would change the
+    scale of similarities, and with it the meaning of the loss's learned threshold.
+    """
+
+    transform: Transform
+    batch_size: int = 64
+    workers: int = 0
+    mirrored: bool = False
+    progress: bool = True
 
 
 class RowDataset(Dataset[Tensor]):
-    """Some rows of a table, each transformed as for a test."""
+    """Some rows of a table, transformed for testing."""
 
-    def __init__(self, images: LabeledImages, transform: Transform, rows: Sequence[int]) -> None:
+    def __init__(self, images: ImageTable, transform: Transform, rows: Sequence[int]) -> None:
         self.images = images
         self.transform = transform
         self.rows = rows
@@ -28,41 +44,32 @@ class RowDataset(Dataset[Tensor]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, place: int) -> Tensor:
-        return self.transform(self.images.read(self.rows[place]), FIRST_SEED)
+    def __getitem__(self, index: int) -> Tensor:
+        return self.transform(self.images.read(self.rows[index]), SEED)
 
 
 def embed_images(
-    images: LabeledImages,
-    embed: Embed,
-    transform: Transform,
-    batch_size: int = 64,
-    workers: int = 0,
-    mirrored: bool = False,
-    progress: bool = True,
+    images: ImageTable, embed: EmbedInputs, options: EmbeddingOptions
 ) -> NDArray[np.float32]:
-    """Embeddings (n, dim) of n images, in the order of their rows.
-
-    mirrored: each is the mean of the embeddings of the image and of its mirror image. A mean, not
-    a sum, so that similarities stay on the scale on which the loss's threshold was learned.
-    """
+    """Embeddings (n, dim) of n images, in the order of their rows."""
     if not len(images):
         raise ValueError("there are no images to embed")
     mine = range(rank(), len(images), world_size())
-    # A process without a row of its own still meets the others below.
-    loader = DataLoader(RowDataset(images, transform, mine), batch_size, num_workers=workers)
-    bar = tqdm(total=len(mine), unit="image", desc="embed", disable=not progress or rank() > 0)
+    # A process without rows still takes part in the gathering below.
+    dataset = RowDataset(images, options.transform, mine)
+    loader = DataLoader(dataset, options.batch_size, num_workers=options.workers)
+    hidden = not options.progress or rank() > 0
     embeddings: list[NDArray[np.float32]] = []
     failed: Exception | None = None
-    with bar, torch.no_grad():
+    with tqdm(total=len(mine), unit="image", desc="embed", disable=hidden) as bar, torch.no_grad():
         try:
             for inputs in loader:
                 found = embed(inputs)
-                if mirrored:
+                if options.mirrored:
                     found = (found + embed(inputs.flip(-1))) / 2.0
                 embeddings.append(found.float().cpu().numpy())
                 bar.update(len(inputs))
-        except (ValueError, OSError) as error:  # no other process shall wait for this one
+        except (ValueError, OSError) as error:  # raised below, in all processes
             failed = error
     parts = gather_objects((embeddings, failed))
     for _, reason in parts:

@@ -1,10 +1,14 @@
-"""An encoder of images: a trunk that makes features, and the layer that makes embeddings."""
+"""Image encoders: a convolutional trunk that computes features, and an embedding head."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import torchvision
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from simple_spk.io.tensor_file import read_tensors
 from simple_spk.models.embedding_head import EmbeddingHead
 
 
@@ -13,9 +17,9 @@ class ImageEncoder(nn.Module):
 
     Arguments:
         trunk: a module with a ``feature_dim``, from images to features (n, feature_dim).
-        output: further arguments of ``EmbeddingHead``: its form, and helps for starting.
-        freeze_batchnorm: the trunk's BatchNorm keeps its statistics, those of the weights that it
-            started from; its scales and shifts are trained like all weights.
+        output: further arguments of ``EmbeddingHead``.
+        freeze_batchnorm: keep the BatchNorm statistics of the trunk's initial weights. Scales and
+            shifts are still trained.
     """
 
     def __init__(
@@ -31,7 +35,7 @@ class ImageEncoder(nn.Module):
         self.freeze_batchnorm = freeze_batchnorm
 
     def train(self, mode: bool = True) -> "ImageEncoder":
-        """Enter the mode for training or the one for use."""
+        """Set training or evaluation mode; frozen BatchNorm layers stay in evaluation mode."""
         super().train(mode)
         if self.freeze_batchnorm:
             for part in self.trunk.modules():
@@ -41,3 +45,83 @@ class ImageEncoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.output(self.trunk(images))
+
+
+class TorchvisionTrunk(nn.Module):
+    """Features (n, feature_dim) of images (n, 3, height, width): the input of the last linear layer
+    of a torchvision classifier.
+
+    Arguments:
+        name: a name of torchvision.models.list_models(), such as resnet50.
+        weights: a file of the model's weights, last layer included, as torchvision publishes them.
+            None: random weights. Nothing is downloaded.
+        options: further arguments of the model.
+    """
+
+    def __init__(self, name: str, weights: str | Path | None = None, **options: Any) -> None:
+        super().__init__()
+        known = torchvision.models.list_models(module=torchvision.models)
+        if name not in known:
+            raise ValueError(f"torchvision has no classifier {name}: it has {', '.join(known)}")
+        model = torchvision.models.get_model(name, weights=None, **options)
+        if weights is not None:
+            try:
+                model.load_state_dict(read_tensors(Path(weights)))
+            except RuntimeError as error:
+                reason = " ".join(str(error).split())[:300]
+                raise ValueError(
+                    f"{weights} does not hold the weights of {name}: {reason}"
+                ) from error
+        linear = [(n, part) for n, part in model.named_modules() if isinstance(part, nn.Linear)]
+        if not linear:
+            raise ValueError(f"{name} has no linear layer at its end: use another, e.g. resnet50")
+        place, last = linear[-1]
+        parent, _, child = place.rpartition(".")
+        setattr(model.get_submodule(parent), child, nn.Identity())
+        self.feature_dim = last.in_features
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.model(images)
+        # In training, googlenet and inception_v3 also return the output of auxiliary classifiers.
+        return features if isinstance(features, Tensor) else features[0]
+
+
+class SmallTrunk(nn.Module):
+    """Features (n, widths[-1]) of images (n, 3, height, width) of about 64 pixels a side.
+
+    It trains from scratch on a CPU in minutes. Each stage halves the image: a convolution with
+    stride 2, then one with a residual connection.
+    """
+
+    def __init__(self, widths: Sequence[int] = (24, 48, 96, 192)) -> None:
+        super().__init__()
+        self.feature_dim = widths[-1]
+        self.stages = nn.Sequential()
+        for inputs, width in zip((3, *widths), widths, strict=False):
+            downsampling = conv_bn_relu(inputs, width, stride=2)
+            residual = Residual(conv_bn_relu(width, width))
+            self.stages.append(nn.Sequential(downsampling, residual))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.stages(images).mean(dim=(2, 3))
+
+
+class Residual(nn.Module):
+    """The sum of a layer's input and its output."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return maps + self.layer(maps)
+
+
+def conv_bn_relu(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+    """A 3 x 3 convolution with BatchNorm and ReLU."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    )

@@ -1,10 +1,9 @@
-"""The table of images: which file, which class."""
+"""Tables of images: a CSV file with the file and the class of each."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,25 +15,13 @@ from simple_spk.vision.image_files import read_image
 
 COLUMNS = ("ID", "image", "class")
 
-
-class LabeledImages(Protocol):
-    """Images of known classes, wherever they come from; ``class_of_row`` indexes ``classes``."""
-
-    @property
-    def class_of_row(self) -> NDArray[np.int32]: ...
-
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-
-    def __len__(self) -> int: ...
-
-    def read(self, row: int) -> Tensor:
-        """The image of a row, uint8 (3, height, width)."""
+# From a path as in the column "image" to an image, uint8 (3, height, width).
+ImageReader = Callable[[Path], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class ImageTable:
-    """A table as columns; ``classes`` are in alphabetical order, ``class_of_row`` is the label.
+    """The columns of a table; ``classes`` are sorted, and ``class_of_row`` indexes them.
 
     Paths in the file may be relative to the folder of the table.
     """
@@ -43,46 +30,47 @@ class ImageTable:
     images: TextColumn
     class_of_row: NDArray[np.int32]
     classes: tuple[str, ...]
-    ids: TextColumn | None  # None if they were not asked for
+    ids: TextColumn | None  # None if they were not requested
+    reader: ImageReader = read_image
 
     def __len__(self) -> int:
         return len(self.images)
 
     def image(self, row: int) -> Path:
-        """Where the image of a row lies."""
+        """The path of the image of a row."""
         return self.path.parent / self.images[row]
 
     @functools.cached_property
     def row_of_id(self) -> dict[str, int]:
-        """From an image's ID to its row, in the order of the rows."""
+        """The row of each image ID, in the order of the rows."""
         assert self.ids is not None, "the table was read without its IDs"
         return {name: row for row, name in enumerate(self.ids)}
 
     def read(self, row: int) -> Tensor:
         """The image of a row, uint8 (3, height, width)."""
-        return read_image(self.image(row))
+        return self.reader(self.image(row))
 
 
-def read_image_table(path: str | Path, with_ids: bool = True) -> ImageTable:
-    """The images of a CSV file with the columns ID, image and class."""
+def read_image_table(
+    path: str | Path, with_ids: bool = True, reader: ImageReader = read_image
+) -> ImageTable:
+    """The images of a CSV file with the columns ID, image and class.
+
+    ``reader`` reads the images; a recipe whose images are not in files of their own has its own.
+    """
     table = read_table(path, COLUMNS, with_ids)
-    return ImageTable(table.path, table.files, table.class_of_row, table.classes, table.ids)
-
-
-def images_of(source: LabeledImages | str | Path) -> LabeledImages:
-    """The images of a source, which may be named by the path of its table."""
-    return read_image_table(source) if isinstance(source, str | Path) else source
+    return ImageTable(table.path, table.files, table.class_of_row, table.classes, table.ids, reader)
 
 
 def count_classes(path: str | Path) -> int:
-    """How many classes a table has; a YAML file can ask for it with !apply."""
+    """The number of classes of a table, for !apply in a YAML file."""
     return len(read_image_table(path, with_ids=False).classes)
 
 
 def write_image_table(
     path: str | Path, ids: Sequence[str], images: Sequence[str], classes: Sequence[str]
 ) -> None:
-    """Write images, one per row, as ``read_image_table`` reads them; whole or not at all.
+    """Write a table, one image per row; the file is written completely or not at all.
 
     Paths in ``images`` are absolute, or relative to the folder of the table.
     """

@@ -1,6 +1,7 @@
-"""From a table of images to the figures of image retrieval; validation takes this path too."""
+"""Image retrieval on a table of images, as validation and as test."""
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,22 +15,26 @@ from simple_spk.distributed import rank
 from simple_spk.evaluation.scoring import lifted
 from simple_spk.io.atomic_file import atomic_write
 from simple_spk.models.similarity import Similarity
-from simple_spk.vision.batches import Transform
-from simple_spk.vision.embedding import Embed, embed_images
+from simple_spk.vision.embedding import EmbeddingOptions, EmbedInputs, embed_images
 from simple_spk.vision.image_table import read_image_table
-from simple_spk.vision.rankings import write_rankings
-from simple_spk.vision.retrieval_metrics import clustering_nmi, neighbors, retrieval_metrics
+from simple_spk.vision.retrieval_metrics import (
+    Neighbors,
+    clustering_nmi,
+    neighbors,
+    retrieval_metrics,
+)
+from simple_spk.vision.transforms import Transform
 
-SHOWN_NEIGHBORS = 10  # of each image, in the file of rankings
+LISTED_NEIGHBORS = 10  # of each image, in the file of rankings
 
 
 class RetrievalEvaluation:
-    """Images with their classes, each of which is to find the others of its class.
+    """Retrieval of the images of the same class, with every image of a table as a query.
 
     Arguments:
         table: CSV file of the images.
-        transform: from an image to what the encoder takes, without chance.
-        mirrored: embed also mirror images (see ``embed_images``).
+        transform: from an image to the input of the encoder, not random.
+        mirrored: also embed mirror images (see ``EmbeddingOptions``).
         recall_at: K of Recall@K.
         with_clusters: also cluster the images, for NMI.
     """
@@ -46,26 +51,19 @@ class RetrievalEvaluation:
         progress: bool = True,
     ) -> None:
         self.images = read_image_table(table)
-        self.transform = transform
-        self.batch_size = batch_size
-        self.workers = workers
-        self.mirrored = mirrored
+        self.options = EmbeddingOptions(transform, batch_size, workers, mirrored, progress)
         self.recall_at = tuple(recall_at)
         self.with_clusters = with_clusters
-        self.progress = progress
 
     def __call__(
-        self, embed: Embed, similarity: Similarity, scores_file: Path | None = None
+        self, embed: EmbedInputs, similarity: Similarity, scores_file: Path | None = None
     ) -> dict[str, Any]:
-        """Figures in percent as plain data.
+        """Metrics in percent as plain data.
 
-        With a ``scores_file``, say scores_test.txt, the nearest images of each go there, and what
-        scores are made of goes to scores_test.npz beside it (see ``Scorable``).
+        With a ``scores_file``, e.g. scores_test.txt, the nearest images of each image are written
+        to it, and a ``Scorable`` to scores_test.npz.
         """
-        embeddings = embed_images(
-            *(self.images, embed, self.transform, self.batch_size, self.workers),
-            *(self.mirrored, self.progress),
-        )
+        embeddings = embed_images(self.images, embed, self.options)
         labels = torch.from_numpy(self.images.class_of_row.astype(np.int64))
         queries, keys = (torch.from_numpy(side) for side in lifted(embeddings, similarity))
         metrics = retrieval_metrics(queries, keys, labels, self.recall_at)
@@ -73,36 +71,50 @@ class RetrievalEvaluation:
             metrics["nmi"] = clustering_nmi(torch.from_numpy(embeddings), labels)
         if scores_file is not None and rank() == 0:
             ids = list(self.images.row_of_id)
-            nearest = min(SHOWN_NEIGHBORS, len(ids) - 1)
+            nearest = min(LISTED_NEIGHBORS, len(ids) - 1)
             write_rankings(scores_file, ids, neighbors(queries, keys, labels, nearest))
             scorable = Scorable(ids, queries.numpy(), keys.numpy(), embeddings)
             write_scorable(scores_file.with_suffix(".npz"), scorable)
         return metrics
 
 
+def write_rankings(path: Path, ids: Sequence[str], found: Iterable[Neighbors]) -> None:
+    """Write lines ``query-id neighbor-id score``, nearest first, as CSV separated by spaces."""
+    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=" ", lineterminator="\n")
+        for block in found:
+            for query, rows, scores in zip(
+                block.queries.tolist(), block.rows.tolist(), block.scores.tolist(), strict=True
+            ):
+                writer.writerows(
+                    (ids[query], ids[row], f"{score:.6f}")
+                    for row, score in zip(rows, scores, strict=True)
+                )
+
+
 class Scorable(NamedTuple):
-    """Images ready to be scored: the score of images i and j is <queries[i], keys[j]>."""
+    """Images ready for scoring: the score of images i and j is <queries[i], keys[j]>."""
 
     ids: list[str]
-    queries: NDArray[np.float32]  # (n, lifted_dim)
-    keys: NDArray[np.float32]  # (n, lifted_dim)
+    queries: NDArray[np.float32]  # (n, product_dim)
+    keys: NDArray[np.float32]  # (n, product_dim)
     embeddings: NDArray[np.float32]  # (n, dim)
 
 
 def write_scorable(path: Path, images: Scorable) -> None:
-    """Write images that are ready to be scored as an .npz file."""
+    """Write images that are ready for scoring as an .npz file."""
     with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(file, **images._replace(ids=np.array(images.ids))._asdict())  # type: ignore
 
 
 def read_scorable(path: Path) -> Scorable:
-    """Images as ``write_scorable`` wrote them."""
+    """The images of a file of ``write_scorable``."""
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}: train to the end first")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = [file[name] for name in Scorable._fields]
-    except Exception as error:  # damaged files raise nearly anything
+    except Exception as error:  # damaged files raise many kinds of errors
         raise ValueError(f"{path} is no file of scorable images ({error}): train again") from error
     return Scorable(arrays[0].tolist(), *arrays[1:])
 
@@ -110,11 +122,11 @@ def read_scorable(path: Path) -> Scorable:
 def concatenated_metrics(
     models: Sequence[Scorable], labels: Tensor, recall_at: Sequence[int] = (1, 2, 4, 8)
 ) -> dict[str, Any]:
-    """The figures of several models that score together: the score of a pair is the sum of theirs.
+    """Metrics of an ensemble of models, in which the score of a pair is the sum over the models.
 
-    For a cosine that ranks as the cosine of the concatenated unit embeddings does. For SimPLE's
-    similarity, a sum of log odds but for a constant, it keeps the lengths, by which each model says
-    how sure it is, and which normalizing would throw away.
+    For the cosine, this ranks like the cosine of the concatenated unit-length embeddings. SimPLE's
+    similarity is a log odds up to a constant: the sum keeps the lengths, in which each model
+    expresses its confidence and which normalization would remove.
     """
     if any(model.ids != models[0].ids for model in models):
         raise ValueError("the models were tested on different images: test them on the same ones")

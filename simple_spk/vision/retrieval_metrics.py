@@ -1,10 +1,10 @@
-"""Are nearest neighbors of one's own class? Precision@1, R-Precision, MAP@R, Recall@K, NMI.
+"""Retrieval metrics: Precision@1, R-Precision, MAP@R, Recall@K, NMI.
 
-Every item is a query once, and all others are what it may find. Neighbors are ranked by the
-model's own similarity. Where scores are equal, a figure is its mean over all orders of the equals:
-neither the order of the rows nor a library's sorting has any influence, and a model that gives
-everything the same score gets what guessing gets. Items whose class has no other are no queries,
-but can be found. No matrix of all pairs is ever in memory.
+Every item is a query once, and all others are its gallery, ranked by the model's own similarity.
+With tied scores, a metric is its mean over all orders of the tied items: it does not depend on the
+order of the rows or on a sorting algorithm, and a model that gives all pairs the same score is at
+chance level. Items without another of their class are in the gallery only. The matrix of all pairs
+is never in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,34 +16,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-BLOCK_NUMBERS = 4_000_000  # scores in memory at a time: small enough for a processor's cache
+BLOCK_NUMBERS = 4_000_000  # scores in memory at a time: a block fits into the CPU cache
 CLUSTERING_STEPS = 20  # as in the benchmarks of metric learning
-CHUNKS_PER_RANK = 4  # below so many, looking at chunks first does not pay
+CHUNKS_PER_RANK = 4  # below this, searching chunks first is not faster
 
 
 class Neighbors(NamedTuple):
-    """The k best of some queries, best first; what is tied with the last place may go beyond it."""
+    """The k nearest items of some queries, nearest first; ties with the last one may be cut off."""
 
     queries: Tensor  # (m,) rows
     rows: Tensor  # (m, k)
     scores: Tensor  # (m, k)
-    tied_last: Tensor  # (m,) how many of all items have the score of the last place
-    tied_last_right: Tensor  # (m,) how many of those are of the query's class
+    tied_last: Tensor  # (m,) number of all items with the score of rank k
+    tied_last_right: Tensor  # (m,) number of those that are of the query's class
 
 
 def retrieval_metrics(
     queries: Tensor, keys: Tensor, labels: Tensor, recall_at: Sequence[int] = (1, 2, 4, 8)
 ) -> dict[str, Any]:
-    """All figures but NMI, in percent, as plain data.
+    """All metrics but NMI, in percent, as plain data.
 
-    queries, keys (n, lifted_dim): what a ``Similarity`` lifts the embeddings to, so that the score
-    of query i and item j is their inner product. labels (n,): the class of each.
+    queries, keys (n, product_dim): embeddings mapped by a ``Similarity`` so that the score of query
+    i and item j is the inner product of row i and row j. labels (n,): the class of each.
     """
     others = class_sizes(labels) - 1
     if not (others > 0).any():
-        raise ValueError("no class has two items: there is nothing to be found")
+        raise ValueError("no class has two items: no query has a relevant item")
     if not (torch.isfinite(queries).all() and torch.isfinite(keys).all()):
-        raise ValueError("embeddings hold values that are no numbers: training went wrong")
+        raise ValueError("embeddings hold values that are not finite: training diverged")
     if any(k < 1 for k in recall_at):
         raise ValueError(f"recall_at are numbers of neighbors, 1 or more, not {recall_at}")
     most = min(max(int(others.max()), *recall_at), len(labels) - 1)
@@ -52,7 +52,7 @@ def retrieval_metrics(
     for found in neighbors(queries, keys, labels, most, others > 0):
         relevant = others[found.queries]
         ties = _Ties(found, labels)
-        # How likely each place holds a right one, and the mean of precision there if it does.
+        # The probability that a rank holds a relevant item, and the expected precision if it does.
         in_range = ties.places < relevant[:, None]
         chance = ties.right / ties.size
         precision = ties.expected_precision()
@@ -84,12 +84,12 @@ def neighbors(
     block = max(1, BLOCK_NUMBERS // (len(labels) + 16 * k))
     for part in rows.split(block):
         scores = queries[part] @ keys.T
-        scores[torch.arange(len(part)), part] = -torch.inf  # nobody finds himself
+        scores[torch.arange(len(part)), part] = -torch.inf  # no item retrieves itself
         values, found = _largest(scores, min(k + 1, len(labels)))
         values, found, next_values = values[:, :k], found[:, :k], values[:, k:]
         tied = (values == values[:, -1:]).sum(1)
         tied_right = ((values == values[:, -1:]) & (labels[found] == labels[part][:, None])).sum(1)
-        # Where the next score is the same, all that have it count: these rows are looked through.
+        # If the next score is tied with the last one, all tied items of the row are counted.
         for number in (next_values == values[:, -1:]).any(1).nonzero()[:, 0].tolist():
             equal = (scores[number] == values[number, -1]).nonzero()[:, 0]
             tied[number] = len(equal)
@@ -98,16 +98,16 @@ def neighbors(
 
 
 def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest (m, k) of scores (m, n), falling, and their columns.
+    """The k largest (m, k) of scores (m, n) in descending order, and their columns.
 
-    The k largest lie in the k chunks of columns with the largest maxima: where k is small, looking
-    at the maxima first spares nearly all of the work.
+    They lie in the k chunks of columns with the largest maxima. For small k, searching only these
+    chunks saves most of the work.
     """
     depth = int((scores.shape[1] / (CHUNKS_PER_RANK * k)) ** 0.5)
     if depth < 2:
         return torch.topk(scores, k, dim=1)
-    # Chunk j has the columns j, j + chunks, j + 2 chunks, ...: maxima are quick to find this way.
-    # What divides into no chunks is looked at anyway.
+    # Chunk j has the columns j, j + count, j + 2 count, ...: maxima over strides are fast. The
+    # remaining columns are always searched.
     count = scores.shape[1] // depth
     chunks = scores[:, : depth * count].unflatten(1, (depth, count))
     best = torch.topk(chunks.amax(1), k, dim=1, sorted=False).indices
@@ -118,12 +118,12 @@ def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class _Ties:
-    """The groups of equal scores among neighbors: for each place (m, k), of its group
+    """Groups of tied scores among neighbors; attributes (m, k) describe the group of each rank.
 
-    size: how many items it has, also beyond the last place.
-    right: how many of these are of the query's class.
-    start: the place at which it begins.
-    before: how many right ones are before it.
+    size: number of items, including those beyond rank k.
+    right: number of relevant items among them.
+    start: first rank, from 0.
+    before: number of relevant items before the group.
     """
 
     def __init__(self, found: Neighbors, labels: Tensor) -> None:
@@ -146,12 +146,12 @@ class _Ties:
         self.start = torch.where(begins, self.places, 0).cummax(1).values
 
     def expected_precision(self) -> Tensor:
-        """The mean share of right ones among all up to a place (m, k), if it holds a right one."""
+        """The expected precision at each rank (m, k), given that the rank holds a relevant item."""
         inside = (self.places - self.start) * (self.right - 1.0) / (self.size - 1.0).clamp(min=1.0)
         return (self.before + 1.0 + inside) / (self.places + 1.0)
 
     def chance_of_any(self, k: int) -> Tensor:
-        """How likely a right one is among the first k (m,)."""
+        """The probability (m,) of a relevant item among the first k."""
         size, right, before, start = (
             x[:, k - 1].double() for x in (self.size, self.right, self.before, self.start)
         )
@@ -169,26 +169,26 @@ class _Ties:
 
 
 def class_sizes(labels: Tensor) -> Tensor:
-    """How many items (n,) are of the class of each."""
+    """The size (n,) of the class of each item."""
     _, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
     return counts[inverse]
 
 
 def clustering_nmi(embeddings: Tensor, labels: Tensor, seed: int = 0) -> float:
-    """Normalized mutual information, in percent, of classes and as many clusters (k-means).
+    """Normalized mutual information, in percent, of the classes and as many k-means clusters.
 
-    Clusters are of directions, as in the benchmarks: embeddings (n, dim) of unit length.
+    As in the benchmarks, embeddings (n, dim) are scaled to unit length first.
     """
     clusters = k_means(functional.normalize(embeddings, dim=1), len(labels.unique()), seed)
     return 100.0 * normalized_mutual_information(labels.numpy(), clusters.numpy())
 
 
 def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
-    """The cluster (n,) of each point (n, dim), by Lloyd's method from random points."""
+    """The cluster (n,) of each point (n, dim), by Lloyd's algorithm from random points."""
     generator = torch.Generator().manual_seed(seed)
     centers = points[torch.randperm(len(points), generator=generator)[:clusters]].clone()
     block = max(1, BLOCK_NUMBERS // clusters)
-    # |x - c|^2 / 2 is |x|^2 / 2 less the product of (x, 1) and (c, -|c|^2 / 2).
+    # |x - c|^2 / 2 = |x|^2 / 2 - <(x, 1), (c, -|c|^2 / 2)>
     extended = functional.pad(points, (0, 1), value=1.0)
     closeness = torch.empty(len(points))
     nearest = torch.empty(len(points), dtype=torch.long)
@@ -204,12 +204,13 @@ def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
         centers = torch.zeros_like(centers).index_add_(0, nearest, points)
         centers /= counts.clamp(min=1)[:, None]
         empty = (counts == 0).nonzero()[:, 0]
-        centers[empty] = points[distances.topk(len(empty)).indices]  # where they are missed most
+        # Empty clusters restart at the points farthest from their centers.
+        centers[empty] = points[distances.topk(len(empty)).indices]
     return nearest
 
 
 def normalized_mutual_information(one: NDArray[np.integer], other: NDArray[np.integer]) -> float:
-    """Mutual information of two labelings (n,) by the mean of their entropies; 0 to 1."""
+    """Mutual information of two labelings (n,) over the mean of their entropies, in [0, 1]."""
     _, first = np.unique(one, return_inverse=True)
     _, second = np.unique(other, return_inverse=True)
     joint = np.unique(first * (second.max() + 1) + second, return_counts=True)[1]

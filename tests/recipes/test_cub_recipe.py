@@ -22,9 +22,9 @@ from hyperpyyaml import load_hyperpyyaml  # noqa: E402
 from recipes.CUB200 import cross_validate  # noqa: E402
 from recipes.CUB200.gallery import main as gallery  # noqa: E402
 from recipes.CUB200.prepare import prepare_cub  # noqa: E402
+from recipes.CUB200.rankings import read_rankings  # noqa: E402
 from simple_spk.models.similarity import CosineSimilarity  # noqa: E402
 from simple_spk.vision.image_table import read_image_table  # noqa: E402
-from simple_spk.vision.rankings import read_rankings  # noqa: E402
 from simple_spk.vision.retrieval_evaluation import (  # noqa: E402
     Scorable,
     concatenated_metrics,

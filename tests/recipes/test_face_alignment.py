@@ -8,17 +8,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.Face.aligned_copies import align_folder, named_detector
-from recipes.Face.alignment import align_face, reference_points, similarity_transform
+from recipes.Face.alignment import (
+    align_face,
+    align_folder,
+    named_detector,
+    read_landmarks,
+    reference_points,
+    similarity_transform,
+)
 from recipes.Face.face_transforms import (
     FaceTestTransform,
     FaceTrainingTransform,
-    KeepPart,
-    LowResolution,
-    Sometimes,
+    RandomKeepPart,
+    RandomLowResolution,
     UnalignedFaceTransform,
 )
-from recipes.Face.landmarks import read_landmarks
 from simple_spk.vision.image_files import read_image, write_jpeg
 from tools.make_toy_faces import draw_face
 
@@ -199,22 +203,24 @@ def test_augmentation_is_as_frequent_as_asked():
 
 
 def test_steps_do_what_they_say():
-    image, random = draw_face(1, 0).clamp(min=1), np.random.default_rng(0)
+    torch.manual_seed(0)
+    image = draw_face(1, 0).clamp(min=1)
     for _ in range(20):
-        part = KeepPart()(image, random)
+        part = RandomKeepPart()(image)
         kept = (part > 0).all(dim=0)
         assert torch.equal(part[:, kept], image[:, kept])
         rows, columns = kept.any(dim=1), kept.any(dim=0)
         assert torch.equal(kept, rows[:, None] & columns[None])  # a rectangle
         assert 0.18 < kept.float().mean() <= 1.0
-        coarse = LowResolution()(image, random)
+        coarse = RandomLowResolution()(image)
         assert coarse.shape == image.shape and coarse.dtype == torch.uint8
     detail = (image[:, :, 1:].int() - image[:, :, :-1].int()).abs().float().mean()
-    coarse = LowResolution((0.2, 0.2))(image, random)
+    coarse = RandomLowResolution((0.2, 0.2))(image)
     assert (coarse[:, :, 1:].int() - coarse[:, :, :-1].int()).abs().float().mean() < 0.8 * detail
-    for wrong in (lambda: Sometimes(KeepPart(), 1.5), lambda: LowResolution((0.0, 1.0))):
-        with pytest.raises(ValueError, match="in"):
-            wrong()
+    with pytest.raises(ValueError, match="in the interval"):
+        FaceTrainingTransform(probability=1.5)
+    with pytest.raises(ValueError, match="increasing numbers in"):
+        RandomLowResolution((0.0, 1.0))
 
 
 def test_unaligned_faces_are_shown_in_part():

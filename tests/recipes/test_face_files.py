@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import resource
 import struct
 
 import numpy as np
@@ -11,13 +12,12 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
 from recipes.Face.lfw_bin import read_validation_bin
-from recipes.Face.plain_pickle import Call, read_plain_pickle
-from simple_spk.vision.record_file import (
+from recipes.Face.recordio import (
     MAGIC,
     RecordFile,
     image_records,
     read_record_index,
-    unpack,
+    unpack_record,
 )
 from tools.write_records import face_records, record, write_records
 
@@ -83,12 +83,51 @@ def test_a_malicious_pickle_executes_nothing(tmp_path, protocol):
     assert trap.exists(), "the trap works, so not to fall into it means something"
 
 
-def test_calls_are_described(tmp_path):
-    path = write(tmp_path / "calls", Malicious("x"))
-    call = read_plain_pickle(path)
-    assert isinstance(call, Call)
-    assert (call.function.module, call.function.name) == (os.mkdir.__module__, "mkdir")
-    assert call.arguments == ("x",)
+def test_a_refused_call_is_named(tmp_path):
+    path = write(tmp_path / "evil.bin", Malicious("x"))
+    with pytest.raises(ValueError, match=rf"it calls {os.mkdir.__module__}\.mkdir, which is not"):
+        read_validation_bin(path)
+
+
+LATIN1 = b"c_codecs\nencode\nq\x00X\xc8\x00\x00\x00%bq\x01X\x06\x00\x00\x00latin1q\x02" % (
+    200 * b"a"
+)
+
+
+def nested(levels: int) -> bytes:
+    """A pickle of a tuple with 2 ** levels leaves."""
+    return b"".join(b"\x94h%c\x86" % level for level in range(levels))
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        # 2 ** 80 leaves as a label, as an image, as a shape and as a key of a dict
+        (b"]]" + b")" + nested(80) + b"a\x86.", "instead of true or false"),
+        (b"]" + b")" + nested(80) + b"a]\x86.", "an image is a tuple"),
+        (b"}" + b")" + nested(80) + b"Ns.", "EMPTY_DICT is not allowed"),
+        (b"\x8f(" + b")" + nested(80) + b"\x90.", "EMPTY_SET is not allowed"),
+        # sizes that are only claimed
+        (b"\x8e\xff\xff\xff\xff\xff\x00\x00\x00abc.", "huge.bin"),
+        (b"N\x95\xff\xff\xff\xff\xff\xff\xff\x7f.", "huge.bin"),
+        (b"Nr\xff\xff\xff\x7f.", "the memo index 2147483647 is not allowed"),
+        # few bytes that are copied often
+        (LATIN1 + b"](" + 99 * b"h\x00h\x01h\x02\x86R" + b"e.", "repeats its bytes"),
+        (b"](" + b"C\xff" + 255 * b"a" + b"\x94" + 9999 * b"h\x00" + b"e]\x86.", "far more bytes"),
+        # attributes of a function, and a call of what is no function
+        (b"c_codecs\nencode\n(NNtb.", "huge.bin"),
+        (b"cnumpy\nndarray\n)R.", "huge.bin"),
+        (b"cbuiltins\neval\n(X\x01\x00\x00\x001tR.", "it calls builtins.eval"),
+        (b"(X\x01\x00\x00\x001ibuiltins\neval\n.", "INST is not allowed"),
+    ],
+)
+def test_a_small_file_cannot_hang_or_fill_the_memory(tmp_path, content, message):
+    path = tmp_path / "huge.bin"
+    path.write_bytes(b"\x80\x04" + content)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=message):
+        read_validation_bin(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "KiB"
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -185,9 +224,9 @@ def test_wrong_offsets_and_headers_are_named(tmp_path):
         with pytest.raises(ValueError, match=f"byte {offset}"):
             file.read(offset)
     with pytest.raises(ValueError, match="no header"):
-        unpack(b"short", "here")
+        unpack_record(b"short", "here")
     with pytest.raises(ValueError, match="labels, which are not there"):
-        unpack(struct.pack("<IfQQ", 9, 0, 0, 0), "here")
+        unpack_record(struct.pack("<IfQQ", 9, 0, 0, 0), "here")
     (tmp_path / "train.idx").write_text("0\t0\n0\t44\n")
     with pytest.raises(ValueError, match="the key 0 twice"):
         read_record_index(tmp_path / "train.idx")

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,15 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hyperpyyaml import load_hyperpyyaml
 
+from recipes.Face.face_tables import (
+    prepare_orl,
+    write_bin_set,
+    write_folder_set,
+    write_folder_table,
+    write_record_table,
+)
 from recipes.Face.face_verification import read_face_set
-from recipes.Face.pair_lists import even_folds, make_pair_list, read_pair_list
-from recipes.Face.pairs import read_face_pairs
-from recipes.Face.training_tables import write_folder_table, write_record_table
-from recipes.Face.validation_sets import prepare_orl, write_bin_set, write_folder_set
+from recipes.Face.pairs import even_folds, make_pair_list, read_face_pairs, read_pair_list
+from recipes.Face.recordio import read_face_image
 from simple_spk.vision.image_files import read_image, to_pillow, write_jpeg
 from simple_spk.vision.image_table import read_image_table
 from tests.training_runs import run_train
+from tools.exchange_loss import write_experiment
 from tools.make_toy_faces import draw_face, make_toy_faces
 from tools.write_records import face_records, write_records
 
@@ -54,16 +62,17 @@ def test_images_are_read_out_of_a_record_file(tmp_path):
     images = [(float(person), jpeg(person, image)) for person in (0, 2, 11) for image in range(2)]
     records = write_records(tmp_path / "train.rec", face_records(images))
     assert write_record_table(records, tmp_path / "train.csv", progress=False) == 6
-    table = read_image_table(tmp_path / "train.csv")
+    table = read_image_table(tmp_path / "train.csv", reader=read_face_image)
     assert table.classes == ("00", "02", "11")
     assert table.class_of_row.tolist() == [0, 0, 1, 1, 2, 2]
     for row, (_, content) in enumerate(images):
         (tmp_path / "one.jpg").write_bytes(content)
         assert torch.equal(table.read(row), read_image(tmp_path / "one.jpg"))
     with pytest.raises(ValueError, match=r"train\.rec, byte"):
-        read_image(f"{records}@4")
+        read_face_image(f"{records}@4")
     with pytest.raises(FileNotFoundError, match=r"gone\.rec"):
-        read_image(tmp_path / "gone.rec@0")
+        read_face_image(tmp_path / "gone.rec@0")
+    assert torch.equal(read_face_image(tmp_path / "one.jpg"), read_image(tmp_path / "one.jpg"))
 
 
 # ---- validation sets ----------------------------------------------------------------------------
@@ -245,9 +254,46 @@ def train(yaml, faces, output, *options):
     )
 
 
+HPARAMS = ROOT / "recipes/Face/hparams"
+SETTING_B = ["--depth=64", "--number_of_epochs=24", "--milestones=[80000, 140000, 200000]"]
+
+
+def test_the_readme_has_the_commands_of_settings_b_and_c(tmp_path):
+    """Both have the encoder and the steps of the authors' configurations."""
+    readme = (ROOT / "recipes/Face/README.md").read_text()
+    assert all(option.replace("[", '"[').replace("]", ']"') in readme for option in SETTING_B[::2])
+    assert "simple_sfnet20.yaml recipes/Face/hparams/encoders/iresnet100.yaml" in " ".join(
+        readme.replace("\\\n", " ").split()
+    )
+    new = tmp_path / "simple_iresnet100.yaml"
+    write_experiment(HPARAMS / "simple_sfnet20.yaml", HPARAMS / "encoders/iresnet100.yaml", new)
+    assert "results/simple_iresnet100/<seed>" in new.read_text()
+    common = f"data_folder: x\nqueue_size: 8\noutput_folder: {tmp_path}\n"
+    setting_b = common + "\n".join(text[2:].replace("=", ": ") for text in SETTING_B)
+    for yaml, overrides, parameters in (
+        (HPARAMS / "simple_sfnet20.yaml", setting_b, 50_035_520),
+        (new, common, 65_156_160),
+    ):
+        with torch.device("meta"), yaml.open() as file:
+            built = load_hyperpyyaml(file, overrides)
+        # The published encoders; a polar head has some more, for the length.
+        size = sum(parameter.numel() for parameter in built["encoder"].parameters())
+        assert abs(size - parameters) < 30_000
+        assert built["number_of_epochs"] == 24
+        assert built["schedule"].milestones == (80_000, 140_000, 200_000)
+
+
 @pytest.mark.parametrize("name", ["simple_sfnet20", "simple_sfnet64", "simple_iresnet100"])
 def test_every_setting_of_the_paper_trains(name, faces, tmp_path):
-    finished = train(ROOT / f"recipes/Face/hparams/{name}.yaml", faces, tmp_path / name)
+    yaml, options = HPARAMS / "simple_sfnet20.yaml", []
+    if name == "simple_sfnet64":
+        options = [SETTING_B[0], SETTING_B[2]]
+    if name == "simple_iresnet100":
+        yaml = tmp_path / f"{name}.yaml"
+        write_experiment(
+            HPARAMS / "simple_sfnet20.yaml", HPARAMS / "encoders/iresnet100.yaml", yaml
+        )
+    finished = train(yaml, faces, tmp_path / name, *options)
     assert finished.returncode == 0, finished.stderr
     metrics = json.loads((tmp_path / name / "metrics.json").read_text())
     assert set(metrics["lists"]["faces"]["accuracy"]) == {
@@ -261,9 +307,17 @@ def test_every_setting_of_the_paper_trains(name, faces, tmp_path):
     assert "faces: accuracy" in finished.stdout
 
 
-def test_another_loss_is_a_matter_of_one_command(faces, tmp_path):
-    from tools.exchange_loss import write_experiment
+def test_training_reads_images_out_of_a_record_file(faces, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(faces, data)
+    images = [(float(person), jpeg(person, image)) for person in range(6) for image in range(4)]
+    write_record_table(write_records(data / "train.rec", face_records(images)), data / "train.csv")
+    yaml = HPARAMS / "simple_sfnet20.yaml"
+    finished = train(yaml, data, tmp_path / "run", "--depth=4", "--workers=1")
+    assert finished.returncode == 0, finished.stderr
 
+
+def test_another_loss_is_a_matter_of_one_command(faces, tmp_path):
     yaml = tmp_path / "sphereface2.yaml"
     base = ROOT / "recipes/Face/hparams/simple_sfnet20.yaml"
     write_experiment(base, ROOT / "hparams/losses/sphereface2.yaml", yaml)

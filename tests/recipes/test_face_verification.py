@@ -12,14 +12,14 @@ pytest.importorskip("torchvision")
 from PIL import Image
 
 from recipes.Face.face_verification import FaceVerification
-from recipes.Face.fold_accuracy import fold_accuracies
+from recipes.Face.metrics import fold_accuracies
 from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import read_scores
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 from simple_spk.vision.image_table import write_image_table
 from simple_spk.vision.transforms import ImageTransform, Normalize
 
-TRANSFORM = ImageTransform([Normalize(mean=[0.5] * 3, deviation=[0.5] * 3)])
+TRANSFORM = ImageTransform([Normalize(mean=[0.5] * 3, std=[0.5] * 3)])
 WEIGHTS = torch.randn(3 * 6 * 5, 8, generator=torch.Generator().manual_seed(0))
 
 

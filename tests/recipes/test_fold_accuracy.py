@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.Face.fold_accuracy import fold_accuracies, most_accurate_threshold
+from recipes.Face.metrics import fold_accuracies, most_accurate_threshold, verification_rates
 from recipes.Face.pairs import read_face_pairs
-from recipes.Face.verification_rates import verification_rates
 from simple_spk.evaluation.error_rates import error_rates
 from simple_spk.evaluation.metrics import true_positive_rate_at
 
@@ -142,6 +141,7 @@ def test_pairs_are_read_and_may_stand_there_twice(tmp_path: Path) -> None:
         ("1 a b 1.5\n", "line 1: found '1 a b 1.5'"),
         ("1 a b x\n", "line 1: found '1 a b x'"),
         ("1 a b 1\n\n0 a c 1\n", "line 2: found a blank line"),
+        ("1 a# b# 1\n0 a# c 1.5", "line 2: found '0 a# c 1.5'"),
         ("", "line 1: found a blank line"),
     ],
 )

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recipes.Face.identification import Searches, open_set_rates, pooled_rates, search
 from recipes.Face.ijb_evaluation import (
     IJBEvaluation,
     evaluate_ijb,
     ijb_table,
+    media_template_embeddings,
     read_ijb_protocol,
 )
 from recipes.Face.ijb_protocol import TemplateImages
-from recipes.Face.media_templates import media_template_embeddings
+from recipes.Face.metrics import Searches, open_set_rates, pooled_rates, search
 from simple_spk.evaluation.embedding_files import Embeddings, read_embeddings, write_embeddings
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 from simple_spk.vision.image_table import write_image_table

@@ -10,9 +10,7 @@ from torch import nn
 pytest.importorskip("torchvision")
 
 from recipes.CUB200.bn_inception import BNInception
-from simple_spk.vision.encoders import ImageEncoder
-from simple_spk.vision.small_trunk import SmallTrunk
-from simple_spk.vision.torchvision_trunk import TorchvisionTrunk
+from simple_spk.vision.encoders import ImageEncoder, SmallTrunk, TorchvisionTrunk
 
 
 @pytest.fixture(scope="module")

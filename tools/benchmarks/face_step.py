@@ -15,15 +15,15 @@ from tools.benchmarks.measure import Row, memory
 
 QUEUE_SIZE, EMBEDDING_DIM, PERSONS = 524_288, 512, 85_742
 IMAGES = 512  # of a step: 128 persons x 4
-AT_ONCE = 32  # so many go through the network together, as with grad_accumulation_factor 16
+AT_ONCE = 32  # in one pass through the network, as with grad_accumulation_factor 16
 LIMIT_MIB = 24 * 1024
 
 
 def run(options: argparse.Namespace) -> list[Row]:
     """A step of 512 faces of 112 x 112 by passes of 32, in a process of its own.
 
-    Everything is there that setting C trains with: encoder, moving average, full queue, loss,
-    gradient clipping, SGD with momentum. Raises if the process ever held more than 24 GiB.
+    All parts of setting C are included: encoder, momentum encoder, full queue, loss, gradient
+    clipping, SGD with momentum. Raises if the process used more than 24 GiB.
     """
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()

@@ -1,7 +1,7 @@
-"""IJB-C at its full size, from embeddings (512) of images to all rates, beside plain numpy.
+"""IJB-C at full size: all rates from embeddings (512) of images, relative to plain numpy.
 
-Templates, media, images, pairs, galleries and probes are as many as IJB-C has; who is who, and the
-embeddings, are made up.
+Numbers of templates, media, images, pairs, galleries and probes are those of IJB-C; identities and
+embeddings are synthetic.
 """
 
 import argparse
@@ -17,11 +17,11 @@ from recipes.Face.ijb_evaluation import (
     IJBProtocol,
     evaluate_ijb,
     identification_rates,
+    media_template_embeddings,
     read_ijb_protocol,
 )
 from recipes.Face.ijb_protocol import IdentificationProtocol, Subjects, TemplateImages
-from recipes.Face.media_templates import media_template_embeddings
-from recipes.Face.verification_rates import verification_rates
+from recipes.Face.metrics import verification_rates
 from simple_spk.data.trials import Trials
 from simple_spk.evaluation.embedding_files import Embeddings
 from simple_spk.evaluation.scoring import score_trials

@@ -1,4 +1,4 @@
-"""Figures of retrieval of 60,000 embeddings of 128 numbers, beside the product of all pairs."""
+"""Retrieval metrics of 60,000 embeddings (128), relative to the product of all pairs."""
 
 import argparse
 from collections.abc import Callable
@@ -13,7 +13,7 @@ COUNT, DIMENSIONS = 60_000, 128
 
 
 def retrieval_candidates(classes: int) -> dict[str, Callable]:
-    """Figures of made-up embeddings, so far from their classes' centers that many are not found."""
+    """Metrics of synthetic embeddings, far enough from their class centers to cause errors."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(classes, (COUNT,), generator=generator)
     centers = torch.randn(classes, DIMENSIONS, generator=generator)
@@ -33,7 +33,7 @@ def retrieval_candidates(classes: int) -> dict[str, Callable]:
 
 
 def run(options: argparse.Namespace) -> list[Row]:
-    """With few large classes, and with many small ones."""
+    """Few large classes, and many small ones."""
     rows = []
     for classes in (100, 11_000):
         candidates = retrieval_candidates(classes)

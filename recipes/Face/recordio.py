@@ -1,19 +1,25 @@
-"""Records of MXNet's RecordIO files, as in InsightFace's train.rec with train.idx.
+"""MXNet's RecordIO files, such as InsightFace's train.rec with train.idx, read without unpacking.
 
 A record is a magic number, its length and a flag in one word, its bytes, and zeros up to a multiple
-of four. Where the bytes of a record happen to hold the magic number, it is left out and the record
-continues as another part. A record of an image begins with a header: flag (how many labels follow),
-label, and two numbers that nobody uses.
+of four. Where the bytes of a record contain the magic number, it is left out and the record
+continues as another part. A record of an image begins with a header: the number of labels that
+follow (0: one, in the header), the label, and two unused numbers.
 """
 
+import functools
 import os
+import re
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from simple_spk.vision.image_files import decode_image, read_image
+
+CELL = re.compile(r"(.+\.rec)@(\d+)", re.DOTALL)  # a record file, and the offset of a record
 MAGIC = struct.pack("<I", 0xCED7230A)
 LENGTH_BITS = 29
 WHOLE, FIRST, MIDDLE, LAST = range(4)  # which part of a record it is
@@ -23,22 +29,33 @@ LARGEST_RECORD_BYTES = 1 << 26
 MOST_LABELS = 1 << 12
 
 
+def read_face_image(path: str | Path) -> Tensor:
+    """The image, uint8 (3, height, width), of an image file or of a record.
+
+    ``train.rec@8048`` is the image of the record at byte 8048 of train.rec.
+    """
+    cell = CELL.fullmatch(str(path))
+    if cell is None:
+        return read_image(path)
+    return decode_image(_open_records(cell[1]).read(int(cell[2])).content, str(path))
+
+
 class Record(NamedTuple):
-    """The labels of a record, and what comes with them: the bytes of an image file, mostly."""
+    """The labels of a record and its content: in general the bytes of an image file."""
 
     labels: tuple[float, ...]
     content: bytes
 
 
 class RecordIndex(NamedTuple):
-    """The keys (n,) of records, rising, and where (n,) each begins in the file."""
+    """The keys (n,) of records in increasing order, and the offset (n,) of each in the file."""
 
     keys: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
 
 class RecordFile:
-    """Random access to a .rec file; each process opens it for itself when it first reads."""
+    """Random access to a .rec file; each process opens it on first use."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -56,8 +73,8 @@ class RecordFile:
             os.close(opened[1])
 
     def read(self, offset: int) -> Record:
-        """The record that begins at an offset."""
-        return unpack(self.read_bytes(offset), f"{self.path}, byte {offset}")
+        """The record at an offset."""
+        return unpack_record(self.read_bytes(offset), f"{self.path}, byte {offset}")
 
     def read_labels(self, offset: int) -> tuple[float, ...]:
         """The labels of the record at an offset, without reading its image."""
@@ -68,10 +85,10 @@ class RecordFile:
         if len(header) == IMAGE_HEADER.size:
             count = IMAGE_HEADER.unpack(header)[0]
             header += self._read(start + IMAGE_HEADER.size, min(4 * count, size - len(header)))
-        return unpack(header, where).labels
+        return unpack_record(header, where).labels
 
     def read_bytes(self, offset: int) -> bytes:
-        """All bytes of the record that begins at an offset, its parts put together."""
+        """The bytes of the record at an offset, its parts joined."""
         parts: list[bytes] = []
         begin, total = offset, 0
         while True:
@@ -89,7 +106,7 @@ class RecordFile:
             begin += PART_HEADER.size + size + -size % 4
 
     def _part_at(self, offset: int) -> tuple[int, int]:
-        """Length and flag of the part of a record that begins at an offset."""
+        """Length and flag of the part of a record at an offset."""
         if offset < 0 or offset % 4:
             raise self._damage(offset, "no record begins there: the index is of another file")
         magic, word = PART_HEADER.unpack(self._read(offset, PART_HEADER.size))
@@ -98,7 +115,7 @@ class RecordFile:
         return word & ((1 << LENGTH_BITS) - 1), word >> LENGTH_BITS
 
     def _read(self, offset: int, size: int) -> bytes:
-        """So many bytes, or an error if the file ends before."""
+        """Bytes of the file; raises if it ends before."""
         if offset + size > self.size_bytes:
             raise self._damage(
                 offset, f"{size} bytes are expected, but the file ends at {self.size_bytes}"
@@ -116,8 +133,14 @@ class RecordFile:
         )
 
 
-def unpack(data: bytes, where: str) -> Record:
-    """A record's bytes as labels and content; ``where`` it stands is for messages."""
+@functools.lru_cache(maxsize=16)
+def _open_records(path: str) -> RecordFile:
+    """A record file, which stays open."""
+    return RecordFile(path)
+
+
+def unpack_record(data: bytes, where: str) -> Record:
+    """The labels and the content of a record's bytes; messages say ``where`` it is."""
     if len(data) < IMAGE_HEADER.size:
         raise ValueError(f"{where}: a record of {len(data)} bytes has no header: fetch it again")
     count, label, _, _ = IMAGE_HEADER.unpack_from(data)
@@ -125,7 +148,7 @@ def unpack(data: bytes, where: str) -> Record:
     if count == 0:
         return Record((label,), content)
     if count > MOST_LABELS or 4 * count > len(content):
-        raise ValueError(f"{where}: the header tells of {count} labels, which are not there")
+        raise ValueError(f"{where}: the header announces {count} labels, which are not there")
     return Record(struct.unpack_from(f"<{count}f", content), content[4 * count :])
 
 
@@ -151,8 +174,8 @@ def read_record_index(path: str | Path) -> RecordIndex:
 def image_records(file: RecordFile, index: RecordIndex) -> RecordIndex:
     """The records of an index that are images.
 
-    InsightFace's first record (key 0) has two labels, the first of which is the key where images
-    end and lists of images by person begin. Without such a record all are images.
+    InsightFace's first record (key 0) has two labels. The first is the key at which the images end
+    and the lists of images by person begin. Without such a record, all records are images.
     """
     if index.keys[0] != 0:
         return index

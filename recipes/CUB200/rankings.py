@@ -1,32 +1,9 @@
-"""Files that say which images are nearest to which: a line per pair, nearest first.
-
-    query-id neighbor-id score
-
-IDs are quoted as in a CSV file whose fields are separated by spaces.
-"""
+"""The files of nearest images that ``RetrievalEvaluation`` writes: query-id neighbor-id score."""
 
 import csv
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from simple_spk.io.atomic_file import atomic_write
-from simple_spk.vision.retrieval_metrics import Neighbors
-
 Ranking = list[tuple[str, float]]  # the ID and the score of each neighbor, nearest first
-
-
-def write_rankings(path: Path, ids: Sequence[str], found: Iterable[Neighbors]) -> None:
-    """Write the neighbors of images by their IDs."""
-    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter=" ", lineterminator="\n")
-        for block in found:
-            for query, rows, scores in zip(
-                block.queries.tolist(), block.rows.tolist(), block.scores.tolist(), strict=True
-            ):
-                writer.writerows(
-                    (ids[query], ids[row], f"{score:.6f}")
-                    for row, score in zip(rows, scores, strict=True)
-                )
 
 
 def read_rankings(path: str | Path) -> dict[str, Ranking]:
