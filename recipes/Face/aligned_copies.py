@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from recipes.Face.alignment import align_face
 from recipes.Face.landmarks import read_landmarks
-from simple_spk.corpora.prepared import Quarantined, write_quarantine
+from simple_spk.corpora.tables import Quarantined, write_quarantine
 from simple_spk.io.atomic_file import atomic_write
 from simple_spk.vision.image_files import SUFFIXES, read_image, write_jpeg
 

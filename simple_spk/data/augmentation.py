@@ -43,8 +43,8 @@ NARROW_BAND_PROBABILITY = 0.2  # of a channel such as a telephone's
 
 
 class Augmentation:
-    """Adds a noise or a room to a crop with a ``probability``; all kinds (rooms are one) are equally
-    likely. Independently, a random channel filters it with a ``channel_probability``.
+    """Adds a noise or a room to a crop with a ``probability``; all kinds, rooms being one, are
+    equally likely. Independently, a random channel filters it with a ``channel_probability``.
 
     Arguments:
         noises: manifest of noises whose spk_id is their kind (see MUSAN).

@@ -26,6 +26,7 @@ from simple_spk.data.audio import (
     array_blocks,
     array_seconds,
     duration_seconds,
+    is_silent,
     recording_blocks,
 )
 from simple_spk.distributed import gather_objects, rank, usable_cores, world_size
@@ -276,7 +277,7 @@ class _Source:
             return _Opened(self.name, first, chain([second], parts), meter)
         if len(first) < round(shortest_seconds * sample_rate):
             return too_short(self.name, len(first) / sample_rate, shortest_seconds)
-        return _silent(self.name) if _is_silent(first) else _Opened(self.name, first, None, meter)
+        return _silent(self.name) if is_silent(first) else _Opened(self.name, first, None, meter)
 
 
 def _read_ahead(
@@ -344,7 +345,7 @@ def _embed_long(
     total: NDArray[np.float64] = np.zeros(())
     samples = 0
     while some := list(islice(parts, at_once)):
-        heard = [window for window in some if not _is_silent(window)]
+        heard = [window for window in some if not is_silent(window)]
         if heard:
             lengths = np.array([len(window) for window in heard])
             total = total + lengths @ embed(heard).astype(np.float64)
@@ -385,11 +386,6 @@ def _qualities(
     ]
 
 
-def _is_silent(waveform: Waveform) -> bool:
-    """Whether nothing is to be heard: zeros, or a constant."""
-    return bool(waveform.min() == waveform.max())
-
-
 def _silent(name: str) -> NoSpeechError:
     """What to say about a recording in which nothing is to be heard."""
-    return NoSpeechError(f"{name} is silent, all its samples are equal: leave it out")
+    return NoSpeechError(f"{name} is silent, its samples are nearly equal: leave it out")
