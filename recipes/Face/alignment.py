@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
-from simple_spk.corpora.prepared import Quarantined, write_quarantine
+from simple_spk.corpora.tables import Quarantined, write_quarantine
 from simple_spk.io.atomic_file import atomic_write
 from simple_spk.vision.image_files import SUFFIXES, read_image, write_jpeg
 

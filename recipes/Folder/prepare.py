@@ -2,8 +2,8 @@
 
 FOLDER/SPEAKER/**/*.{wav,flac,ogg,opus,mp3,m4a} becomes manifests (DATA/train.csv, valid.csv,
 test.csv; no speaker is in two of them) and balanced trial lists (DATA/valid_trials.txt,
-test_trials.txt). What cannot be used is named, with the reason, in DATA/quarantine.csv. Run it
-again after the folder changed: only new and changed files are opened.
+test_trials.txt). Files that cannot be used are listed, with the reason, in DATA/quarantine.csv. Run
+it again after the folder changed: only new and changed files are opened.
 """
 
 import argparse
@@ -11,32 +11,35 @@ import csv
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from simple_spk.cli.errors import exit_code
-from simple_spk.corpora.prepared import Quarantined, write_quarantine
-from simple_spk.corpora.speaker_folder import find_recordings, probe_recordings
+from simple_spk.corpora.speaker_folder import find_usable, list_speaker_folder
 from simple_spk.corpora.splits import FEWEST_SPEAKERS, split_speakers
 from simple_spk.corpora.tables import (
     PartSummary,
-    Recording,
-    describe,
+    Quarantined,
+    Utterance,
+    count_kinds,
+    summary_text,
     tables_are_written,
+    write_quarantine,
     write_speaker_tables,
 )
+from simple_spk.data.audio import SHORTEST_SECONDS
 
 logger = logging.getLogger(__name__)
 
 FEWEST_RECORDINGS = 2  # of a speaker: with one there is nothing to compare it with
 
 
-class Prepared(NamedTuple):
-    """What came out: the parts, what was left out and why, how many files had to be opened."""
+class PreparedFolder(NamedTuple):
+    """The sizes of the parts, what was left out, how many files had to be opened."""
 
     parts: dict[str, PartSummary]
-    quarantined: dict[str, str]
+    quarantined: list[Quarantined]
     other_files: int
     opened: int
 
@@ -47,13 +50,13 @@ def prepare_folder(
     valid_fraction: float = 0.1,
     test_fraction: float = 0.1,
     maximum_trials: int = 20000,
-    minimum_seconds: float = 1.0,
+    minimum_seconds: float = SHORTEST_SECONDS,
     genders: str | Path | None = None,
     decode: bool = False,
     workers: int = 4,
     seed: int = 0,
-) -> Prepared | None:
-    """Write the tables of a folder of speakers; ``folder`` None: those that are there will do.
+) -> PreparedFolder | None:
+    """Write the tables of a folder of speakers; without a ``folder`` they must be there already.
 
     ``genders`` is a CSV file with the columns spk_id and gender; given one, non-target trials
     compare speakers of one gender only. ``decode`` reads every file to its end.
@@ -67,44 +70,47 @@ def prepare_folder(
             f"(--audio_folder=FOLDER)"
         )
     folder = Path(folder).resolve()
-    found = find_recordings(folder)
-    probed = probe_recordings(
-        folder, found.files, data_folder / "probes.csv", minimum_seconds, decode, workers
-    )
-    usable = [file for file in found.files if file.path in probed.durations_seconds]
-    count = Counter(file.speaker for file in usable)
-    lonely = {
-        file.path: "is the only usable recording of its speaker"
-        for file in usable
+    contents = list_speaker_folder(folder)
+    journal = data_folder / "probes.jsonl"
+    usable = find_usable(folder, contents.files, journal, minimum_seconds, decode, workers)
+    files = [file for file in contents.files if file.name in usable.durations_seconds]
+    count = Counter(file.speaker for file in files)
+    kept = [file for file in files if count[file.speaker] >= FEWEST_RECORDINGS]
+    details = "is the only usable recording of its speaker"
+    single = [
+        Quarantined(file.name, "single", details)
+        for file in files
         if count[file.speaker] < FEWEST_RECORDINGS
-    }
-    quarantined = dict(sorted((found.faults | probed.faults | lonely).items()))
-    faults = [Quarantined(path, "unusable", reason) for path, reason in quarantined.items()]
-    write_quarantine(data_folder / "quarantine.csv", faults)
+    ]
+    quarantined = sorted([*contents.faults, *usable.faults, *single])
+    quarantine = data_folder / "quarantine.csv"
+    write_quarantine(quarantine, quarantined)
     if quarantined:
-        logger.warning("%s", quarantine_summary(quarantined, data_folder))
-    speakers = sorted({file.speaker for file in usable if file.path not in lonely})
+        logger.warning(
+            f"{len(quarantined)} files or folders were left out ({count_kinds(quarantined)}), such "
+            f"as {quarantined[0].source!r}, which {quarantined[0].details}; all are in {quarantine}"
+        )
+    speakers = sorted({file.speaker for file in kept})
     if len(speakers) < FEWEST_SPEAKERS:
         raise ValueError(
             f"{folder}: {len(speakers)} speakers have {FEWEST_RECORDINGS} usable recordings "
-            f"({len(found.files)} audio files were found, {len(quarantined)} things were left out, "
-            f"see {data_folder / 'quarantine.csv'}): the folder must hold one folder per speaker"
+            f"({len(contents.files)} audio files were found, {len(quarantined)} were left out, "
+            f"see {quarantine}): the folder must hold one folder per speaker"
         )
     gender_of = {} if genders is None else read_genders(genders, speakers)
-    recordings = [
-        Recording(
-            name=Path(file.path).as_posix(),
-            path=str(folder / file.path),
-            duration_seconds=probed.durations_seconds[file.path],
+    utterances = [
+        Utterance(
+            name=file.name,
+            path=str(folder / file.name),
+            duration_seconds=usable.durations_seconds[file.name],
             speaker=file.speaker,
             group=gender_of.get(file.speaker, ""),
         )
-        for file in usable
-        if file.path not in lonely
+        for file in kept
     ]
     split = split_speakers(speakers, valid_fraction, test_fraction, seed)
-    parts = write_speaker_tables(data_folder, recordings, split, maximum_trials, seed)
-    return Prepared(parts, quarantined, found.other_files, probed.opened)
+    parts = write_speaker_tables(data_folder, utterances, split, maximum_trials, seed)
+    return PreparedFolder(parts, quarantined, contents.other_files, usable.opened)
 
 
 def read_genders(path: str | Path, speakers: Iterable[str]) -> dict[str, str]:
@@ -133,15 +139,6 @@ def read_genders(path: str | Path, speakers: Iterable[str]) -> dict[str, str]:
     return gender_of
 
 
-def quarantine_summary(quarantined: Mapping[str, str], data_folder: Path) -> str:
-    """How many things were left out, one of them, and where all are named."""
-    path, reason = next(iter(quarantined.items()))
-    return (
-        f"{len(quarantined)} files or folders were left out, such as {path!r}, which {reason}; "
-        f"all are in {data_folder / 'quarantine.csv'}"
-    )
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line, whose options are the arguments of prepare_folder."""
     parser.add_argument("folder", type=Path, help="holds one folder per speaker")
@@ -149,7 +146,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--valid-fraction", type=float, default=0.1, help="of the speakers")
     parser.add_argument("--test-fraction", type=float, default=0.1, help="of the speakers")
     parser.add_argument("--maximum-trials", type=int, default=20000, help="per list")
-    parser.add_argument("--minimum-seconds", type=float, default=1.0, help="of a recording")
+    parser.add_argument(
+        "--minimum-seconds", type=float, default=SHORTEST_SECONDS, help="of a recording"
+    )
     parser.add_argument("--genders", type=Path, metavar="CSV", help="columns spk_id and gender")
     parser.add_argument("--decode", action="store_true", help="read every file to its end")
     parser.add_argument("--workers", type=int, default=4, help="threads that open files")
@@ -160,7 +159,7 @@ def run(options: argparse.Namespace) -> None:
     """Prepare, and say what was made."""
     prepared = prepare_folder(**vars(options))
     assert prepared is not None
-    print(describe(prepared.parts))
+    print(summary_text(prepared.parts))
     print(f"left out: {len(prepared.quarantined)} (see {options.data_folder / 'quarantine.csv'})")
     print(f"not audio: {prepared.other_files} files; opened: {prepared.opened} files")
 

@@ -24,16 +24,16 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from recipes.OpenSpeech.sources import OpenSpeech, read_originals, read_prepared
 from simple_spk import SAMPLE_RATE
 from simple_spk.cli.errors import exit_code
-from simple_spk.corpora.prepared import Quarantined, write_quarantine
 from simple_spk.corpora.splits import SpeakerSplit, split_speakers
 from simple_spk.corpora.tables import (
     PartSummary,
-    Recording,
-    describe,
+    Utterance,
     of_speakers,
+    summary_text,
     tables_are_written,
-    write_recordings,
+    write_quarantine,
     write_speaker_tables,
+    write_utterances,
 )
 from simple_spk.corpora.trial_lists import all_pairs, plain_id, write_trials
 from simple_spk.data.audio import read_crop
@@ -80,12 +80,11 @@ def prepare_open_speech(
         speech = read_prepared(Path(prepared))
     else:
         speech = read_originals(given, data_folder, workers)
-    faults = [Quarantined(path, "unusable", reason) for path, reason in speech.faults.items()]
-    write_quarantine(data_folder / "quarantine.csv", faults)
+    write_quarantine(data_folder / "quarantine.csv", speech.faults)
     split = split_open_speech(speech, valid_fraction, seed)
     for part, speakers in (("valid", split.valid), ("test", split.test)):
         chosen = of_speakers(speech.recordings, speakers)
-        write_recordings(data_folder / f"{part}_2s.csv", cut_crops(chosen, data_folder, workers))
+        write_utterances(data_folder / f"{part}_2s.csv", cut_crops(chosen, data_folder, workers))
         write_lists_of_corpora(data_folder, part, chosen)
     # Last, because tables that are there are taken for a finished preparation.
     return write_speaker_tables(data_folder, speech.recordings, split, maximum_trials, seed)
@@ -113,7 +112,7 @@ def split_open_speech(speech: OpenSpeech, valid_fraction: float, seed: int) -> S
     return split._replace(test=sorted(speakers & speech.test_speakers))
 
 
-def write_lists_of_corpora(data_folder: Path, part: str, recordings: list[Recording]) -> None:
+def write_lists_of_corpora(data_folder: Path, part: str, recordings: list[Utterance]) -> None:
     """Write the trial list of each corpus that a part's recordings are of, in place of older ones.
 
     A corpus that cannot have one, such as one with a single speaker there, is named.
@@ -133,13 +132,13 @@ def write_lists_of_corpora(data_folder: Path, part: str, recordings: list[Record
             write_trials(path, trials)
 
 
-def cut_crops(test: list[Recording], data_folder: Path, workers: int) -> list[Recording]:
+def cut_crops(test: list[Utterance], data_folder: Path, workers: int) -> list[Utterance]:
     """The middle 2 s of recordings, as files of their own below ``data_folder``/audio_2s.
 
     Shorter recordings are repeated. Crops that are younger than their recording are kept.
     """
 
-    def cut(recording: Recording) -> Recording:
+    def cut(recording: Utterance) -> Utterance:
         name = Path("audio_2s") / f"{plain_id(recording.name)}.flac"
         path, source = data_folder / name, data_folder / recording.path
         if not path.is_file() or path.stat().st_mtime_ns < source.stat().st_mtime_ns:
@@ -167,7 +166,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Prepare, and say what was made."""
     summaries = prepare_open_speech(**vars(options))
-    print("prepared already" if summaries is None else describe(summaries))
+    print("prepared already" if summaries is None else summary_text(summaries))
     print(f"what could not be used: {options.data_folder / 'quarantine.csv'}")
 
 

@@ -18,8 +18,9 @@ from recipes.OpenSpeech.corpora import (
     find_words,
 )
 from recipes.OpenSpeech.words import make_recordings
-from simple_spk.corpora.tables import Recording
-from simple_spk.data.audio import AudioError, duration_seconds
+from simple_spk.corpora.inspection import Depth, inspect_files
+from simple_spk.corpora.tables import Quarantined, Utterance
+from simple_spk.data.audio import duration_seconds
 
 PREPARED_COLUMNS = ("wav", "duration", "spk_id", "corpus", "split")
 
@@ -27,9 +28,9 @@ PREPARED_COLUMNS = ("wav", "duration", "spk_id", "corpus", "split")
 class OpenSpeech(NamedTuple):
     """Recordings of all corpora, whose group is their corpus; who tests; what cannot be used."""
 
-    recordings: list[Recording]
+    recordings: list[Utterance]
     test_speakers: set[str]
-    faults: dict[str, str]
+    faults: list[Quarantined]
 
 
 def read_prepared(folder: Path) -> OpenSpeech:
@@ -37,7 +38,7 @@ def read_prepared(folder: Path) -> OpenSpeech:
     path = folder / "manifest.csv"
     if not path.is_file():
         raise FileNotFoundError(f"no {path}: a prepared folder holds manifest.csv")
-    recordings: list[Recording] = []
+    recordings: list[Utterance] = []
     test_speakers: set[str] = set()
     train_speakers: set[str] = set()
     for line, row in _rows(path):
@@ -49,7 +50,7 @@ def read_prepared(folder: Path) -> OpenSpeech:
         except (TypeError, ValueError) as error:  # TypeError: the row ends before it
             raise ValueError(f"{where}: the duration is {row['duration']!r}") from error
         place = str((folder / row["wav"]).resolve())
-        recordings.append(Recording(row["wav"], place, seconds, row["spk_id"], row["corpus"]))
+        recordings.append(Utterance(row["wav"], place, seconds, row["spk_id"], row["corpus"]))
         (test_speakers if row["split"] == "test" else train_speakers).add(row["spk_id"])
     both = sorted(test_speakers & train_speakers)
     if both:
@@ -60,7 +61,7 @@ def read_prepared(folder: Path) -> OpenSpeech:
             f"{path} names {len(absent)} files that are not there, such as {absent[0]}: fetch the "
             f"folder again"
         )
-    return OpenSpeech(recordings, test_speakers, {})
+    return OpenSpeech(recordings, test_speakers, [])
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -86,46 +87,45 @@ def read_originals(folders: dict[str, Path], data_folder: Path, workers: int) ->
         "arabic_commands": lambda folder: find_words(folder, ARABIC_COMMANDS),
     }
     corpora = [finders[name](folder) for name, folder in folders.items()]  # mistakes show first
-    recordings: list[Recording] = []
+    recordings: list[Utterance] = []
     test_speakers: set[str] = set()
-    faults: dict[str, str] = {}
+    faults: list[Quarantined] = []
     for corpus in corpora:
-        faults |= {str(path): "is not named as the corpus's are" for path in corpus.strangers}
+        details = "is not named as the corpus's are"
+        faults += [Quarantined(str(path), "unknown name", details) for path in corpus.strangers]
         test_speakers |= {speaker.speaker for speaker in corpus.speakers if speaker.is_test}
         if corpus.name == "speechocean762":
             found, bad = list_sentences(corpus, workers)
         else:
             found, bad = join_corpus(corpus, data_folder, workers)
         recordings += found
-        faults |= bad
+        faults += bad
     return OpenSpeech(recordings, test_speakers, faults)
 
 
-def list_sentences(corpus: CorpusFiles, workers: int) -> tuple[list[Recording], dict[str, str]]:
+def list_sentences(corpus: CorpusFiles, workers: int) -> tuple[list[Utterance], list[Quarantined]]:
     """The files of a corpus as recordings, and those that cannot be read."""
     files = [(speaker.speaker, path) for speaker in corpus.speakers for path in speaker.files]
-    recordings: list[Recording] = []
-    faults: dict[str, str] = {}
-    with ThreadPoolExecutor(workers) as pool:
-        lengths = pool.map(seconds_or_fault, (path for _, path in files))
-        bar = tqdm(lengths, total=len(files), unit="file", desc=corpus.name)
-        for (speaker, path), length in zip(files, bar, strict=True):
-            if isinstance(length, str):
-                faults[str(path)] = length
-            else:
-                name = f"{corpus.name}/{speaker}/{path.name}"
-                place = str(path.resolve())
-                recordings.append(Recording(name, place, length, speaker, corpus.name))
+    recordings: list[Utterance] = []
+    faults: list[Quarantined] = []
+    inspected = inspect_files([str(path) for _, path in files], Depth.ENDS, workers)
+    for (speaker, path), facts in zip(files, inspected, strict=True):
+        if facts.fault is not None:
+            faults.append(Quarantined(str(path), *facts.fault))
+        else:
+            name = f"{corpus.name}/{speaker}/{path.name}"
+            place = str(path.resolve())
+            recordings.append(Utterance(name, place, facts.seconds, speaker, corpus.name))
     return recordings, faults
 
 
 def join_corpus(
     corpus: CorpusFiles, data_folder: Path, workers: int
-) -> tuple[list[Recording], dict[str, str]]:
+) -> tuple[list[Utterance], list[Quarantined]]:
     """The recordings made of a corpus's words, and the words that cannot be used."""
     audio = data_folder / "audio"
-    recordings: list[Recording] = []
-    faults: dict[str, str] = {}
+    recordings: list[Utterance] = []
+    faults: list[Quarantined] = []
     with ThreadPoolExecutor(workers) as pool:
         results = pool.map(
             lambda speaker: make_recordings(speaker.files, audio / corpus.name / speaker.speaker),
@@ -133,10 +133,10 @@ def join_corpus(
         )
         bar = tqdm(results, total=len(corpus.speakers), unit="speaker", desc=corpus.name)
         for speaker, bad in zip(corpus.speakers, bar, strict=True):
-            faults |= bad
+            faults += bad
             for path in sorted((audio / corpus.name / speaker.speaker).glob("*.flac")):
                 recordings.append(
-                    Recording(
+                    Utterance(
                         name=path.relative_to(audio).as_posix(),
                         path=path.relative_to(data_folder).as_posix(),
                         duration_seconds=duration_seconds(path),
@@ -145,11 +145,3 @@ def join_corpus(
                     )
                 )
     return recordings, faults
-
-
-def seconds_or_fault(path: Path) -> float | str:
-    """The length of a recording, or why it cannot be read."""
-    try:
-        return duration_seconds(path)
-    except (AudioError, OSError) as error:
-        return f"cannot be read: {error}"

@@ -10,11 +10,13 @@ import soundfile
 from numpy.typing import NDArray
 
 from simple_spk import SAMPLE_RATE
-from simple_spk.data.audio import AudioError, read_recording
+from simple_spk.corpora.inspection import SILENT, fault_of, length_fault
+from simple_spk.corpora.tables import Quarantined
+from simple_spk.data.audio import AudioError, is_silent, read_recording
 
 RECORDING_SECONDS = 5.5
 FADE_SAMPLES = 160  # 10 ms
-SHORTEST_WORD_SAMPLES = 4 * FADE_SAMPLES
+SHORTEST_WORD_SECONDS = 4 * FADE_SAMPLES / SAMPLE_RATE
 WORDS_FILE = "words.txt"  # in each speaker's folder: what its recordings were made of
 
 
@@ -38,7 +40,7 @@ def join_words(
     return joined
 
 
-def make_recordings(words: Sequence[Path], folder: Path) -> dict[str, str]:
+def make_recordings(words: Sequence[Path], folder: Path) -> list[Quarantined]:
     """Join a speaker's words to recordings of about 5.5 s in a folder; name the unusable ones.
 
     Each word is used once, in an order that depends on the folder's name alone. A folder that was
@@ -48,20 +50,19 @@ def make_recordings(words: Sequence[Path], folder: Path) -> dict[str, str]:
     faults = _faults_if_made(folder, source)
     if faults is not None:
         return faults
-    faults = {}
+    faults = []
     waveforms = []
     for path in words:
         try:
             waveform = read_recording(path, SAMPLE_RATE)
+            fault = length_fault(len(waveform) / SAMPLE_RATE, SHORTEST_WORD_SECONDS)
+            fault = fault or (SILENT if is_silent(waveform) else None)
         except (AudioError, OSError) as error:
-            faults[str(path)] = f"cannot be read: {error}".replace("\n", " ")
-            continue
-        if len(waveform) < SHORTEST_WORD_SAMPLES:
-            faults[str(path)] = f"is short: {len(waveform) / SAMPLE_RATE:.3f} s"
-        elif not waveform.any():
-            faults[str(path)] = "is silent"
-        else:
+            fault = fault_of(error)
+        if fault is None:
             waveforms.append(waveform)
+        else:
+            faults.append(Quarantined(str(path), *fault))
     name = hashlib.sha256(folder.name.encode()).digest()
     order = np.random.default_rng(int.from_bytes(name[:8], "big")).permutation(len(waveforms))
     seconds = sum(map(len, waveforms)) / SAMPLE_RATE
@@ -73,14 +74,14 @@ def make_recordings(words: Sequence[Path], folder: Path) -> dict[str, str]:
         joined = join_words([waveforms[index] for index in chosen])
         soundfile.write(partial / f"{number:03}.flac", joined, SAMPLE_RATE, subtype="PCM_16")
     lines = [f"used {text}" for text in source]
-    lines += [f"fault {path}\t{reason}" for path, reason in faults.items()]
+    lines += ["fault " + "\t".join(fault).replace("\n", " ") for fault in faults]
     (partial / WORDS_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
     return faults
 
 
-def _faults_if_made(folder: Path, source: Sequence[str]) -> dict[str, str] | None:
+def _faults_if_made(folder: Path, source: Sequence[str]) -> list[Quarantined] | None:
     """The faults found when the folder was made of these files; None if it was not."""
     note = folder / WORDS_FILE
     if not note.is_file():
@@ -89,4 +90,6 @@ def _faults_if_made(folder: Path, source: Sequence[str]) -> dict[str, str] | Non
     if [line.removeprefix("used ") for line in lines if line.startswith("used ")] != list(source):
         return None
     faults = (line.removeprefix("fault ") for line in lines if line.startswith("fault "))
-    return dict(fault.split("\t", 1) for fault in faults)
+    # Older versions wrote no kind beside the details.
+    rows = (fault.split("\t", 2) for fault in faults)
+    return [Quarantined(path, fields[0], fields[-1]) for path, *fields in rows]

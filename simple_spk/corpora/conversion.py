@@ -1,8 +1,8 @@
-"""Converting recordings to 16-bit mono flac or wav, many at a time, so that no kill can harm it.
+"""Converting recordings to 16-bit mono flac or wav in many processes, safe against being killed.
 
 A target is written beside its place, read back and compared, and only then renamed, so a file that
-exists is whole. What is done stands in a journal; a run that was killed, wherever, goes on from
-there, and its result is to the byte that of a run that was not, whatever the number of processes.
+exists is whole. A journal holds what is done; a killed run continues from there, and its result
+equals that of an undisturbed run to the byte, whatever the number of processes.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -27,10 +27,18 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from simple_spk import SAMPLE_RATE
+from simple_spk.corpora.inspection import SILENT, AudioFile, fault_of, length_fault
 from simple_spk.corpora.journal import Journal, Outcome
-from simple_spk.data.decoding import BadRecordingError, decode
+from simple_spk.data.audio import SHORTEST_SECONDS, is_silent
+from simple_spk.data.decoding import AudioError, decode
 from simple_spk.io.atomic_file import lock_file
 
+logger = logging.getLogger(__name__)
+
+AudioFormat = Literal["flac", "wav"]
+# Faults of the way to a source, not of the source: they are not remembered, but tried again.
+PASSING_FAULTS = ("unreadable", "vanished")
+FILES_AHEAD = 8  # given to a worker before it answers, so that it never waits
 _held: list[IO[Any]] = []  # locks of this process, until it ends
 
 
@@ -54,34 +62,17 @@ def hold_worker_lock(folder: Path) -> None:
     _held.append(file)
 
 
-logger = logging.getLogger(__name__)
-
-AudioFormat = Literal["flac", "wav"]
-# Faults of the way to a source, not of the source: they are not remembered, but tried again.
-PASSING_FAULTS = ("unreadable", "vanished")
-QUIETEST_SPAN = 3  # 16-bit steps between the lowest and the highest sample of silence
-FILES_AHEAD = 8  # that a worker is given before it answers, so that it never waits
-
-
 class ConversionStoppedError(OSError):
-    """A conversion that cannot go on; the same command takes it up from there."""
-
-
-class SourceFile(NamedTuple):
-    """A recording to convert; size and time of change tell whether it is still the same."""
-
-    name: str  # relative to the folder of sources
-    size_bytes: int
-    mtime_ns: int
+    """A conversion that cannot continue; the same command takes it up again."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a conversion makes of each recording."""
+    """The form of the converted recordings."""
 
     audio_format: AudioFormat = "flac"
     sample_rate: int = SAMPLE_RATE
-    minimum_seconds: float = 0.5  # shorter ones are left out
+    shortest_seconds: float = SHORTEST_SECONDS  # shorter ones are left out
 
     def target_name(self, source_name: str) -> str:
         """Where the recording of a source goes, relative to the folder of targets."""
@@ -90,7 +81,7 @@ class Settings:
 
 def convert(
     source_folder: Path,
-    sources: Sequence[SourceFile],
+    sources: Sequence[AudioFile],
     target_folder: Path,
     journal_folder: Path,
     settings: Settings,
@@ -104,63 +95,38 @@ def convert(
     """
     for folder in (target_folder, journal_folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with run_lock(journal_folder):
-        journal = Journal(journal_folder / "journal.jsonl", asdict(settings))
-        with contextlib.closing(journal):
-            if journal.unreadable_lines:
-                logger.warning(
-                    "%s: %d unreadable lines; their sources are converted again",
-                    *(journal.path, journal.unreadable_lines),
-                )
-            done = _still_true(journal, sources, target_folder, settings, retry_faulty)
-            todo = [source.name for source in sources if source.name not in done]
-            journal.outcomes.clear()  # a million of them take some room
-            task = _Task(source_folder, target_folder, settings)
-            stream = contextlib.closing(_outcomes(task, todo, journal_folder, workers))
-            bar = tqdm(total=len(sources), initial=len(done), unit="file", desc="convert")
-            with bar, stream as outcomes:
-                for outcome in outcomes:
-                    if outcome.fault not in PASSING_FAULTS:
-                        journal.append(outcome)
-                    done[outcome.name] = outcome
-                    bar.update()
-            result = [done[name] for name in sorted(done)]
-            journal.rewrite(o for o in result if o.fault not in PASSING_FAULTS)
+    task = _Task(source_folder, target_folder, settings)
+    form = {"audio_format": settings.audio_format, "sample_rate": settings.sample_rate}
+    with (
+        run_lock(journal_folder),
+        contextlib.closing(Journal(journal_folder / "journal.jsonl", form, Outcome)) as journal,
+    ):
+        if journal.unreadable_lines:
+            logger.warning(
+                f"{journal.path}: {journal.unreadable_lines} unreadable lines; their sources are "
+                "converted again"
+            )
+        done = {}
+        for source in tqdm(sources, unit="file", desc="look up", disable=not journal.rows):
+            known = journal.rows.get(source.name)
+            if known is not None and known[1:3] == source[1:3]:
+                # What is too short is judged again, as the limit may be another.
+                is_faulty = bool(known.fault) and known.fault != "too short" and not retry_faulty
+                if is_faulty or task.is_made(known):
+                    done[source.name] = known
+        todo = [source.name for source in sources if source.name not in done]
+        journal.rows.clear()  # a million of them take some room
+        stream = contextlib.closing(_outcomes(task, todo, journal_folder, workers))
+        bar = tqdm(total=len(sources), initial=len(done), unit="file", desc="convert")
+        with bar, stream as outcomes:
+            for outcome in outcomes:
+                if outcome.fault not in PASSING_FAULTS:
+                    journal.append(outcome)
+                done[outcome.name] = outcome
+                bar.update()
+        result = [done[name] for name in sorted(done)]
+        journal.rewrite(o for o in result if o.fault not in PASSING_FAULTS)
     return result
-
-
-def _still_true(
-    journal: Journal,
-    sources: Sequence[SourceFile],
-    target_folder: Path,
-    settings: Settings,
-    retry_faulty: bool,
-) -> dict[str, Outcome]:
-    """The journal's outcomes whose sources are unchanged and whose targets are there."""
-    known = {}
-    for source in tqdm(sources, unit="file", desc="look up", disable=not journal.outcomes):
-        outcome = journal.outcomes.get(source.name)
-        if outcome is None or outcome[1:3] != source[1:3]:
-            continue
-        if outcome.fault:
-            is_true = not retry_faulty
-        else:
-            target = f"{target_folder}/{settings.target_name(source.name)}"
-            is_true = _size_of(target) == outcome.target_bytes
-        if is_true:
-            known[source.name] = outcome
-    return known
-
-
-def _size_of(path: str) -> int | None:
-    """The bytes of a file; None if it does not exist."""
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return None
-
-
-# ---- the processes ------------------------------------------------------------------------------
 
 
 class _Task(NamedTuple):
@@ -170,22 +136,36 @@ class _Task(NamedTuple):
     target_folder: Path
     settings: Settings
 
+    def is_made(self, outcome: Outcome) -> bool:
+        """Whether the target that an outcome tells of is there, and long enough."""
+        seconds = outcome.samples / self.settings.sample_rate
+        if outcome.fault or seconds < self.settings.shortest_seconds:
+            return False
+        try:
+            target = f"{self.target_folder}/{self.settings.target_name(outcome.name)}"
+            return os.stat(target).st_size == outcome.target_bytes
+        except FileNotFoundError:
+            return False
+
+
+# ---- the processes ------------------------------------------------------------------------------
+
 
 class _Worker(NamedTuple):
-    """A process that converts, the names it was given and did not answer yet, and the way to it."""
+    """A process that converts, its connection, and the names that it has not answered yet."""
 
     process: SpawnProcess
     connection: Connection
     names: deque[str]
 
     def give(self, name: str) -> None:
-        """Let it convert one file more."""
+        """Let it convert one more file."""
         self.names.append(name)
-        with contextlib.suppress(ConnectionError):  # it died, which reading from it will tell
+        with contextlib.suppress(ConnectionError):  # it died, which ``answer`` will notice
             self.connection.send(name)
 
     def answer(self) -> Outcome:
-        """What became of the file that it has had for longest."""
+        """The outcome of the file that it was given first."""
         try:
             answer: Outcome | ConversionStoppedError = self.connection.recv()
         except (EOFError, ConnectionError) as error:
@@ -204,8 +184,8 @@ def _outcomes(
 ) -> Generator[Outcome, None, None]:
     """Convert in worker processes; yields the outcomes as they come.
 
-    (The standard library's pool can hang for ever when a process dies early, and does not tell
-    which file killed it.)
+    Not the standard library's pool, which can hang when a process dies early, and does not tell
+    which file killed it.
     """
     remaining = iter(names)
     with _started_workers(min(workers, len(names)), task, journal_folder) as started:
@@ -225,13 +205,15 @@ def _outcomes(
 
 @contextlib.contextmanager
 def _started_workers(count: int, task: _Task, journal_folder: Path) -> Iterator[list[_Worker]]:
-    """Worker processes, which end when the parent closes the way to them, or dies."""
-    # Forked ones would inherit the lock of the run; these are new and small.
+    """Worker processes, which end when the parent closes their connection, or dies."""
+    # Forked ones would inherit the lock of the run; spawned ones are small.
     context = multiprocessing.get_context("spawn")
     resource_tracker.ensure_running()  # starting it later would let interrupts through
     workers = []
     try:
-        with _interrupts_blocked():  # Ctrl-C is for the parent; those that start now never see it
+        # Ctrl-C is for the parent: processes that start while it is blocked never see it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             for _ in range(count):
                 ours, theirs = context.Pipe()
                 arguments = (theirs, task, journal_folder)
@@ -239,6 +221,8 @@ def _started_workers(count: int, task: _Task, journal_folder: Path) -> Iterator[
                 process.start()
                 theirs.close()
                 workers.append(_Worker(process, ours, deque()))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         yield workers
     finally:
         for worker in workers:
@@ -247,18 +231,8 @@ def _started_workers(count: int, task: _Task, journal_folder: Path) -> Iterator[
             worker.process.join()
 
 
-@contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Ctrl-C has to wait; processes that start meanwhile never see it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _work(connection: Connection, task: _Task, journal_folder: Path) -> None:
-    """What a worker process does: names in, outcomes out, until there is no parent any more."""
+    """The loop of a worker process: names in, outcomes out, until the parent is gone."""
     hold_worker_lock(journal_folder)
     parent = multiprocessing.parent_process()
     if parent is None or not parent.is_alive():  # the next run may have begun before the lock
@@ -279,40 +253,31 @@ def _convert_file(task: _Task, name: str) -> Outcome:
     """Convert a file, or say what is wrong with it."""
     source = task.source_folder / name
     target = task.target_folder / task.settings.target_name(name)
+    sample_rate = task.settings.sample_rate
     identity = (name, 0, 0)
     try:
         status = os.stat(source)
         identity = (name, status.st_size, status.st_mtime_ns)
-        waveform = decode(source, task.settings.sample_rate)
-        samples = _checked(source, _to_16_bits(waveform), task.settings)
-    except BadRecordingError as error:
-        fault, details = error.kind, error.details
-    except FileNotFoundError:
-        fault, details = "vanished", "is gone, or a link to nothing"
-    except OSError as error:
-        fault, details = "unreadable", f"cannot be read ({error.strerror})"
-    else:
+        samples = _to_16_bits(decode(source, sample_rate))
+        fault = length_fault(len(samples) / sample_rate, task.settings.shortest_seconds)
+        if fault is None and is_silent(samples / 32768.0):
+            fault = SILENT
+    except (AudioError, OSError) as error:
+        fault = fault_of(error)
+    if fault is None:
         target_bytes = _write(target, samples, task.settings)
         return Outcome(*identity, target_bytes=target_bytes, samples=len(samples))
-    _remove(target)  # of a source that was better once
-    return Outcome(*identity, fault=fault, details=details)
+    try:
+        for path in (target, _partial(target)):  # of a source that was better once
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _stopped("remove", target, error) from error
+    return Outcome(*identity, fault=fault[0], details=fault[1])
 
 
 def _to_16_bits(waveform: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Samples as 16-bit integers, rounded to the nearest, cut off at full scale."""
+    """Samples as 16-bit integers, rounded to the nearest, clipped at full scale."""
     return np.clip(np.rint(waveform * 32768.0), -32768, 32767).astype(np.int16)
-
-
-def _checked(source: Path, samples: NDArray[np.int16], settings: Settings) -> NDArray[np.int16]:
-    """The samples, known to be long enough and not silent."""
-    seconds = len(samples) / settings.sample_rate
-    if seconds < settings.minimum_seconds:
-        details = f"lasts {seconds:.3f} s, less than {settings.minimum_seconds} s"
-        raise BadRecordingError(source, "too short", details)
-    span = int(samples.max()) - int(samples.min())
-    if span <= QUIETEST_SPAN:
-        raise BadRecordingError(source, "silent", f"spans {span} of 65535 steps from low to high")
-    return samples
 
 
 def _write(target: Path, samples: NDArray[np.int16], settings: Settings) -> int:
@@ -340,15 +305,6 @@ def _write(target: Path, samples: NDArray[np.int16], settings: Settings) -> int:
             partial.unlink(missing_ok=True)
         raise _stopped("write", target, error) from error
     return len(encoded.getbuffer())
-
-
-def _remove(target: Path) -> None:
-    """Make sure that there is no target, whole or not."""
-    try:
-        for path in (target, _partial(target)):
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise _stopped("remove", target, error) from error
 
 
 def _stopped(action: str, target: Path, error: Exception) -> ConversionStoppedError:

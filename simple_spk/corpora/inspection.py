@@ -1,11 +1,13 @@
-"""What is wrong with audio files: looked at from the header and the end, or decoded whole."""
+"""What audio files hold and what is wrong with them: one inspection for all corpora and checks."""
 
 import hashlib
 import os
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
+from enum import IntEnum
+from itertools import repeat
+from pathlib import Path
 from typing import NamedTuple
 
 import av
@@ -14,120 +16,132 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from simple_spk import SAMPLE_RATE
-from simple_spk.data.audio import AudioError, duration_seconds, read_crop, read_recording
+from simple_spk.data.audio import AudioError, is_silent, read_crop, read_header, read_recording
+from simple_spk.data.decoding import BadRecordingError
 
 FILES_PER_TASK = 64
 FULL_SCALE = 0.999
-# Just below one: the last of the crops that a recording has. Reading it shows whether the file
-# reaches as far as its header says, without decoding the rest.
-LAST_CROP = float(np.nextafter(1.0, 0.0))
-END_SAMPLES = 160
+LAST_CROP = float(np.nextafter(1.0, 0.0))  # the position of a recording's last crop
+END_SAMPLES = 1600
+Fault = tuple[str, str]  # its kind in a word or two, and details
+SILENT: Fault = ("silent", "is silent")
+
+
+class Depth(IntEnum):
+    """How much of a file is read."""
+
+    NAMES = 0  # nothing
+    ENDS = 1  # the header, and the end that it promises
+    SILENCE = 2  # and all samples, if the end is silent
+    SAMPLES = 3  # all samples
+
+
+class AudioFile(NamedTuple):
+    """A file below a folder; size and time of change tell whether it is still the same."""
+
+    name: str  # relative to the folder; its first part is the speaker
+    size_bytes: int
+    mtime_ns: int
+
+    @property
+    def speaker(self) -> str:
+        """The first part of the name."""
+        return self.name.partition("/")[0]
 
 
 class AudioFacts(NamedTuple):
-    """Facts about n files, each (n,); nan in those that only decoding shows, if not decoded."""
+    """What inspection says of a file; facts that were not looked for are None, nan or 0."""
 
-    seconds: NDArray[np.float64]  # nan: the file cannot be used
-    deviation: NDArray[np.float64]  # standard deviation of the samples, 1 being full scale
-    full_scale_share: NDArray[np.float64]  # of the samples, as many touch full scale
-    digests: NDArray[np.uint64]  # of the file's bytes; 0: not computed
-    faults: dict[int, str]  # index of a file that cannot be used -> why
+    seconds: float = np.nan  # nan: the file has a fault
+    sample_rate: int = 0
+    channels: int = 0
+    is_silent: bool | None = None
+    full_scale_share: float = np.nan  # of the samples, the share that touches full scale
+    digest: int = 0  # of the file's bytes
+    fault: Fault | None = None  # why it cannot be read
 
 
-def inspect_audio(
+def inspect_file(path: str | Path, depth: Depth, with_digest: bool = False) -> AudioFacts:
+    """The facts about a file, which is read as far as ``depth`` says."""
+    try:
+        seconds, sample_rate, channels = read_header(path)
+        silent, share = None, np.nan
+        if depth < Depth.SAMPLES:
+            end = _read_end(path)
+            silent = None if end is None or is_silent(end) else False
+        if depth is Depth.SAMPLES or (depth is Depth.SILENCE and silent is None):
+            waveform = read_recording(path)
+            seconds = len(waveform) / SAMPLE_RATE
+            silent = is_silent(waveform)
+            share = float(np.mean(np.abs(waveform) >= FULL_SCALE))
+        digest = _digest(path) if with_digest else 0
+        return AudioFacts(seconds, sample_rate, channels, silent, share, digest)
+    except (AudioError, OSError) as error:
+        return AudioFacts(fault=fault_of(error))
+
+
+def inspect_files(
     paths: Sequence[str],
-    decode: bool = False,
-    digest: NDArray[np.bool_] | None = None,
+    depth: Depth,
     workers: int = 1,
+    in_processes: bool = False,
+    with_digest: Sequence[bool] | None = None,
     progress: bool = True,
-) -> AudioFacts:
-    """Facts about files, gathered by ``workers`` processes; decode: from all of their samples.
+) -> Iterator[AudioFacts]:
+    """The facts about files, in their order, gathered by ``workers`` threads or processes.
 
-    digest (n,) says for which files a digest of the bytes is wanted (None: for none).
+    Threads start at once and wait for the disk; processes pay off for many files.
+    ``with_digest`` says for which files (n,) a digest of the bytes is wanted (None: for none).
     """
-    digest = np.zeros(len(paths), dtype=bool) if digest is None else digest
-    starts = range(0, len(paths), FILES_PER_TASK)
-    tasks = [(paths[i : i + FILES_PER_TASK], digest[i : i + FILES_PER_TASK]) for i in starts]
-    inspect = partial(_inspect_files, decode=decode)
-    bar = tqdm(total=len(paths), unit="file", desc="inspect", disable=not progress)
-    parts = []
-    with bar:
-        if workers <= 1:
-            for task in tasks:
-                parts.append(inspect(task))
-                bar.update(len(task[0]))
-        else:
-            try:
-                with ProcessPoolExecutor(workers) as pool:
-                    for part in pool.map(inspect, tasks):
-                        parts.append(part)
-                        bar.update(len(part.seconds))
-            except BrokenProcessPool as error:
-                raise OSError(
-                    "a process that inspects audio was killed, probably for want of memory: "
-                    "give fewer --processes"
-                ) from error
-    faults = {
-        start + index: fault
-        for start, part in zip(starts, parts, strict=True)
-        for index, fault in part.faults.items()
-    }
-    if not parts:
-        return _inspect_files(([], digest), decode)
-    return AudioFacts(
-        np.concatenate([part.seconds for part in parts]),
-        np.concatenate([part.deviation for part in parts]),
-        np.concatenate([part.full_scale_share for part in parts]),
-        np.concatenate([part.digests for part in parts]),
-        faults,
-    )
+    workers = max(1, workers)
+    uses_processes = in_processes and workers > 1
+    pool: Executor = (ProcessPoolExecutor if uses_processes else ThreadPoolExecutor)(workers)
+    chunk = max(1, min(FILES_PER_TASK, len(paths) // (4 * workers)))
+    digests = repeat(False) if with_digest is None else with_digest
+    facts = pool.map(inspect_file, paths, repeat(depth), digests, chunksize=chunk)
+    try:
+        yield from tqdm(facts, "inspect", len(paths), unit="file", disable=not progress)
+    except BrokenProcessPool as error:
+        raise OSError(
+            "a process that inspects audio was killed, probably for want of memory: give fewer "
+            "--processes"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _inspect_files(task: tuple[Sequence[str], NDArray[np.bool_]], decode: bool) -> AudioFacts:
-    """Facts about a few files, which share a task."""
-    paths, digest = task
-    facts = AudioFacts(
-        np.full(len(paths), np.nan),
-        np.full(len(paths), np.nan),
-        np.full(len(paths), np.nan),
-        np.zeros(len(paths), dtype=np.uint64),
-        {},
-    )
-    for index, path in enumerate(paths):
-        try:
-            if decode:
-                waveform = read_recording(path, SAMPLE_RATE)
-                facts.seconds[index] = len(waveform) / SAMPLE_RATE
-                facts.deviation[index] = waveform.std(dtype=np.float64)
-                facts.full_scale_share[index] = np.mean(np.abs(waveform) >= FULL_SCALE)
-            else:
-                seconds = duration_seconds(path)
-                _require_end(path)
-                facts.seconds[index] = seconds
-            if digest[index]:
-                facts.digests[index] = _digest(path)
-        except (AudioError, OSError) as error:
-            facts.faults[index] = str(error)
-    return facts
+def fault_of(error: AudioError | OSError) -> Fault:
+    """Kind and details of an error that reading a file raised."""
+    if isinstance(error, BadRecordingError):
+        return error.kind, error.details
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        return "unreadable", f"cannot be read ({error.strerror})"
+    return "vanished", "is gone, or a link to nothing"
 
 
-def _require_end(path: str) -> None:
-    """Raise AudioError if a file does not reach as far as its header says; little is decoded."""
-    if not path.lower().endswith(".m4a"):
-        read_crop(path, END_SAMPLES, LAST_CROP, SAMPLE_RATE)
-        return
-    # Crops of m4a are cut from the decoded whole, but its index says where its packets lie.
+def length_fault(seconds: float, shortest_seconds: float) -> Fault | None:
+    """What is wrong with the length of a recording, if anything."""
+    if seconds >= shortest_seconds:
+        return None
+    return "too short", f"lasts {seconds:.3f} s, less than {shortest_seconds:g} s"
+
+
+def _read_end(path: str | Path) -> NDArray[np.float32] | None:
+    """The last samples, or None for m4a; raises AudioError if they are not where they should be."""
+    if not str(path).lower().endswith(".m4a"):
+        return read_crop(path, END_SAMPLES, LAST_CROP)
+    # A crop of an m4a is cut from the decoded whole, but its index says where its packets lie.
     with av.open(f"file:{path}", format="mp4", metadata_errors="replace") as container:
         index = container.streams.audio[0].index_entries
         end = index[len(index) - 1].pos + index[len(index) - 1].size if len(index) else 0
     size = os.path.getsize(path)
     if end > size:
-        raise AudioError(
-            f"{path} has {size} bytes, but packets up to byte {end}: fetch it again, or remove it"
-        )
+        details = f"has {size} bytes, but packets up to byte {end}"
+        raise BadRecordingError(path, "truncated", details)
+    return None
 
 
-def _digest(path: str) -> int:
+def _digest(path: str | Path) -> int:
     """64 bits of a hash of a file's bytes."""
-    with open(path, "rb") as file:
-        return int.from_bytes(hashlib.blake2b(file.read(), digest_size=8).digest(), "little")
+    content = Path(path).read_bytes()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")

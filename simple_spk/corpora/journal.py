@@ -1,15 +1,16 @@
-"""The journal of a conversion: what has been done, so that a killed run goes on where it was."""
+"""The journal of work on many files, so that a killed run continues where it stopped."""
 
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from simple_spk.io.atomic_file import atomic_write
 
 SECONDS_BETWEEN_SYNCS = 2.0
+Row = TypeVar("Row", bound=tuple)  # a NamedTuple of plain values, the first of which is a name
 
 
 class Outcome(NamedTuple):
@@ -24,40 +25,40 @@ class Outcome(NamedTuple):
     details: str = ""
 
 
-class Journal:
-    """An append-only text file: the settings, then an outcome per line, each a JSON array.
+class Journal(Generic[Row]):
+    """An append-only text file: the settings, then a row per line, each a JSON array.
 
-    Only a process that is killed or a full disk leaves a torn last line; it is cut off when the
-    journal is opened. Lines reach the operating system at once, and the disk every few seconds.
+    Only a killed process or a full disk leaves a torn last line; it is cut off when the journal is
+    opened. Lines reach the operating system at once, and the disk every few seconds.
     """
 
-    def __init__(self, path: Path, settings: dict[str, str | float]) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, str | float], kind: type[Row]) -> None:
         self.path = path
-        self.settings = settings
-        self.outcomes: dict[str, Outcome] = {}  # of earlier runs; the last line on a source holds
+        self.settings = dict(settings)
+        self.kind = kind
+        self.rows: dict[str, Row] = {}  # of earlier runs, by name; the last line on a name holds
         self.unreadable_lines = 0
-        self._read()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            self._read()
         # Unbuffered, or closing the file would try again to write what a full disk refused.
         self._file = path.open("ab", buffering=0)
         if self._file.tell() == 0:
-            self._write(_line(settings))
+            self._write(_line(self.settings))
         self._synced_at = time.monotonic()
 
-    def append(self, outcome: Outcome) -> None:
-        """Write an outcome to the file."""
-        self._write(_line(outcome))
+    def append(self, row: Row) -> None:
+        """Write a row to the file."""
+        self._write(_line(row))
         if time.monotonic() - self._synced_at > SECONDS_BETWEEN_SYNCS:
             os.fsync(self._file.fileno())
             self._synced_at = time.monotonic()
 
-    def rewrite(self, outcomes: Iterable[Outcome]) -> None:
-        """Replace the file by one of these outcomes alone: the same file however the work went."""
-        with (
-            atomic_write(self.path) as partial,
-            partial.open("wb") as file,
-        ):
+    def rewrite(self, rows: Iterable[Row]) -> None:
+        """Replace the file by one of these rows alone: the same file however the work went."""
+        with atomic_write(self.path) as partial, partial.open("wb") as file:
             file.write(_line(self.settings))
-            file.writelines(map(_line, outcomes))
+            file.writelines(map(_line, rows))
             file.flush()
             os.fsync(file.fileno())
 
@@ -76,43 +77,33 @@ class Journal:
             raise OSError(f"cannot write {self.path} (the disk is full): make room")
 
     def _read(self) -> None:
-        """Take up the journal of an earlier run, if there is one with the same settings."""
-        if not self.path.exists():
-            return
+        """Take up the journal of an earlier run, which must have the same settings."""
         with self.path.open("r+b") as file:
             for number, line in enumerate(file):
                 if not line.endswith(b"\n"):
                     file.seek(-len(line), os.SEEK_END)
                     file.truncate()
-                elif number == 0:
-                    self._check_settings(_parsed(line))
-                else:
-                    self._take_up(_parsed(line))
+                    return
+                try:
+                    values = json.loads(line)
+                except ValueError:
+                    values = None
+                if number == 0:
+                    self._check_settings(values)
+                elif isinstance(values, list) and len(values) == len(self.kind._fields):
+                    self.rows[str(values[0])] = self.kind(*values)
+                else:  # a disk that lost power: the file is looked at again
+                    self.unreadable_lines += 1
 
     def _check_settings(self, found: object) -> None:
-        """Raise if the journal is of another kind of conversion."""
-        if found != self.settings:
+        """Raise if the journal is of other work; more settings, as older versions had, are fine."""
+        if not isinstance(found, dict) or not self.settings.items() <= found.items():
             raise ValueError(
-                f"{self.path} is the journal of a conversion with the settings {found}, not "
-                f"{self.settings}: choose another target, or delete this file to convert all again"
+                f"{self.path} is a journal with the settings {found}, not {self.settings}: choose "
+                f"another target, or delete this file to look at all files again"
             )
-
-    def _take_up(self, values: object) -> None:
-        """Remember the outcome that a line holds."""
-        if isinstance(values, list) and len(values) == len(Outcome._fields):
-            self.outcomes[str(values[0])] = Outcome(*values)
-        else:  # a disk that lost power: the source is converted again
-            self.unreadable_lines += 1
 
 
 def _line(value: object) -> bytes:
-    """Settings or an outcome as a line of JSON."""
+    """Settings or a row as a line of JSON."""
     return json.dumps(value).encode() + b"\n"
-
-
-def _parsed(line: bytes) -> object:
-    """What a line of JSON says; None if it is none."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None

@@ -1,6 +1,8 @@
-"""The five tables that training and evaluation read, made of recordings of known speakers."""
+"""The tables that training and evaluation read, made of recordings of known speakers."""
 
-from collections.abc import Collection, Mapping, Sequence
+import csv
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,12 +10,13 @@ from simple_spk.corpora.splits import SpeakerSplit
 from simple_spk.corpora.trial_lists import make_trials, plain_id, write_trials
 from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import Trials
+from simple_spk.io.atomic_file import atomic_write
 
 TRIAL_PARTS = ("valid", "test")
 
 
-class Recording(NamedTuple):
-    """A recording to be listed; ``name`` is distinct, ``path`` absolute or relative to the tables.
+class Utterance(NamedTuple):
+    """A row of a manifest; ``name`` is distinct, ``path`` absolute or relative to the manifest.
 
     Non-target trials stay within a group, such as a gender or a corpus.
     """
@@ -25,8 +28,29 @@ class Recording(NamedTuple):
     group: str = ""
 
 
+class Quarantined(NamedTuple):
+    """A file that was left out: the kind of fault in a word or two, and its details."""
+
+    source: str  # relative to the folder that was searched
+    kind: str
+    details: str
+
+
+class PreparedCorpus(NamedTuple):
+    """The manifest of a corpus, what it holds, and what was left out."""
+
+    manifest: Path
+    speakers: int
+    recordings: int
+    hours: float
+    quarantine: Path
+    quarantined: list[Quarantined]
+    ignored: Counter[str]  # other files, counted by suffix
+    validation_recordings: int = 0
+
+
 class PartSummary(NamedTuple):
-    """What one part of the data holds."""
+    """How much one part of the data holds."""
 
     speakers: int
     recordings: int
@@ -34,21 +58,60 @@ class PartSummary(NamedTuple):
     trials: int
 
 
+def write_corpus(
+    manifest: Path,
+    utterances: Sequence[Utterance],
+    quarantine: Path,
+    faults: list[Quarantined],
+    ignored: Counter[str],
+) -> PreparedCorpus:
+    """Write the list of faulty recordings and the manifest of the others."""
+    write_quarantine(quarantine, faults)
+    if not utterances:
+        raise ValueError(
+            f"none of the recordings can be used ({count_kinds(faults)}): see {quarantine}"
+        )
+    write_utterances(manifest, utterances)
+    summary = _summary(utterances)
+    return PreparedCorpus(manifest, *summary[:3], quarantine, faults, ignored)
+
+
+def write_quarantine(path: Path, recordings: Iterable[Quarantined]) -> None:
+    """Write the list as CSV, in alphabetical order; without rows, nothing was left out."""
+    with (
+        atomic_write(path) as partial,
+        partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Quarantined._fields)
+        writer.writerows(sorted(recordings))
+
+
+def count_kinds(recordings: Sequence[Quarantined]) -> str:
+    """How many recordings have each kind of fault.
+
+    >>> count_kinds([Quarantined("a", "empty", ""), Quarantined("b", "silent", "")])
+    '1 empty, 1 silent'
+    """
+    kinds = Counter(recording.kind for recording in recordings)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+
+
 def write_speaker_tables(
     folder: str | Path,
-    recordings: Sequence[Recording],
+    utterances: Sequence[Utterance],
     split: SpeakerSplit,
     maximum_trials: int = 20000,
     seed: int = 0,
 ) -> dict[str, PartSummary]:
-    """Write train.csv, valid.csv, test.csv, valid_trials.txt and test_trials.txt; sum them up.
+    """Write train.csv, valid.csv, test.csv, valid_trials.txt and test_trials.txt; summarize them.
 
-    Tables of a part without speakers are removed, lest those of an earlier run be taken for it.
+    Old tables of a part that has no speakers now are removed.
     """
     folder = Path(folder)
-    of_part = {part: of_speakers(recordings, names) for part, names in split._asdict().items()}
+    of_part = {part: of_speakers(utterances, names) for part, names in split._asdict().items()}
     trials_of: dict[str, Trials] = {}
-    for part in TRIAL_PARTS:  # all before anything is written: what fails leaves no half
+    for part in TRIAL_PARTS:  # before anything is written, so that a failure changes nothing
         if of_part[part]:
             try:
                 trials_of[part] = balanced_trials(of_part[part], maximum_trials, seed)
@@ -62,16 +125,18 @@ def write_speaker_tables(
         else:
             trial_list.unlink(missing_ok=True)
         if chosen:
-            write_recordings(manifest, chosen)
+            write_utterances(manifest, chosen)
         else:
             manifest.unlink(missing_ok=True)
-        summaries[part] = PartSummary(
-            speakers=len({recording.speaker for recording in chosen}),
-            recordings=len(chosen),
-            hours=sum(recording.duration_seconds for recording in chosen) / 3600.0,
-            trials=len(trials_of.get(part, ())),
-        )
+        summaries[part] = _summary(chosen, len(trials_of.get(part, ())))
     return summaries
+
+
+def _summary(utterances: Sequence[Utterance], trials: int = 0) -> PartSummary:
+    """How much utterances hold."""
+    speakers = len({utterance.speaker for utterance in utterances})
+    hours = sum(utterance.duration_seconds for utterance in utterances) / 3600
+    return PartSummary(speakers, len(utterances), hours, trials)
 
 
 def tables_are_written(folder: str | Path) -> bool:
@@ -81,37 +146,37 @@ def tables_are_written(folder: str | Path) -> bool:
     return all((Path(folder) / name).is_file() for name in names)
 
 
-def of_speakers(recordings: Sequence[Recording], speakers: Collection[str]) -> list[Recording]:
-    """The recordings of some speakers, in the order of all."""
+def of_speakers(utterances: Sequence[Utterance], speakers: Collection[str]) -> list[Utterance]:
+    """The utterances of some speakers, in the order of all."""
     wanted = set(speakers)
-    return [recording for recording in recordings if recording.speaker in wanted]
+    return [utterance for utterance in utterances if utterance.speaker in wanted]
 
 
-def write_recordings(path: str | Path, recordings: Sequence[Recording]) -> None:
-    """Write recordings as a manifest; its IDs are their names without white space."""
+def write_utterances(path: str | Path, utterances: Sequence[Utterance]) -> None:
+    """Write a manifest; its IDs are the names without whitespace."""
     write_manifest(
         path,
-        ids=[plain_id(recording.name) for recording in recordings],
-        wavs=[recording.path for recording in recordings],
-        durations_seconds=[recording.duration_seconds for recording in recordings],
-        speakers=[plain_id(recording.speaker) for recording in recordings],
+        ids=[plain_id(utterance.name) for utterance in utterances],
+        wavs=[utterance.path for utterance in utterances],
+        durations_seconds=[utterance.duration_seconds for utterance in utterances],
+        speakers=[plain_id(utterance.speaker) for utterance in utterances],
     )
 
 
-def balanced_trials(recordings: Sequence[Recording], maximum: int, seed: int) -> Trials:
-    """A balanced trial list over recordings, whose names are the IDs of their manifest."""
-    groups = [recording.group for recording in recordings]
+def balanced_trials(utterances: Sequence[Utterance], maximum: int, seed: int) -> Trials:
+    """A balanced trial list over utterances, by the IDs of their manifest."""
+    groups = [utterance.group for utterance in utterances]
     return make_trials(
-        ids=[plain_id(recording.name) for recording in recordings],
-        speakers=[recording.speaker for recording in recordings],
+        ids=[plain_id(utterance.name) for utterance in utterances],
+        speakers=[utterance.speaker for utterance in utterances],
         maximum=maximum,
         groups=groups if len(set(groups)) > 1 else None,
         seed=seed,
     )
 
 
-def describe(summaries: Mapping[str, PartSummary]) -> str:
-    """The parts of prepared data in words, one line each."""
+def summary_text(summaries: Mapping[str, PartSummary]) -> str:
+    """The sizes of all parts for people, one line each."""
     return "\n".join(
         f"{part}: {summary.speakers} speakers, {summary.recordings} recordings, "
         f"{summary.hours:.2f} hours" + (f", {summary.trials} trials" if part in TRIAL_PARTS else "")

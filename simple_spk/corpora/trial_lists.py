@@ -1,6 +1,6 @@
-"""Trial lists made of recordings whose speakers are known: balanced, fair to all, repeatable.
+"""Trial lists over recordings of known speakers: balanced, using all recordings evenly, repeatable.
 
-All pairs of 100,000 recordings are five billion; here only those that are chosen are ever made.
+100,000 recordings have five billion pairs; only the chosen ones are ever made.
 """
 
 import hashlib
@@ -8,7 +8,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -21,13 +20,6 @@ from simple_spk.io.atomic_file import atomic_write
 Rows = NDArray[np.int64]
 
 
-class _Pairs(NamedTuple):
-    """Two rows per pair, (n,) each."""
-
-    first: Rows
-    second: Rows
-
-
 def make_trials(
     ids: Sequence[str],
     speakers: ArrayLike,
@@ -37,9 +29,10 @@ def make_trials(
 ) -> Trials:
     """As many non-target as target trials, at most ``maximum`` together, in random order.
 
-    No pair occurs twice, in either order, and no recording meets itself. Recordings are used about
-    equally often, on both sides. ``speakers`` (n,) and ``groups`` (n,) belong to the ``ids``;
-    non-target trials stay within a group (a gender, a corpus). Equal arguments make equal lists.
+    No pair occurs twice, in either order, and no recording is compared with itself. Recordings are
+    used about equally often, on both sides. ``speakers`` (n,) and ``groups`` (n,) belong to the
+    ``ids``; non-target trials stay within a group (a gender, a corpus). Equal arguments make equal
+    lists.
 
     >>> trials = make_trials(["a1", "a2", "b1", "b2"], ["a", "a", "b", "b"])
     >>> len(trials), int(trials.is_target.sum())
@@ -72,8 +65,8 @@ def make_trials(
     targets = _draw_pairs(speaker_of_row, wanted, random)
     others = _draw_pairs(group_of_row, wanted, random, speaker_of_row)
     order = random.permutation(2 * wanted)
-    pairs = np.stack([np.concatenate(side) for side in zip(targets, others, strict=True)], axis=1)
-    rows, first, index = np.unique(pairs[order], return_index=True, return_inverse=True)
+    pairs = np.concatenate([targets, others], axis=1).T[order]
+    rows, first, index = np.unique(pairs, return_index=True, return_inverse=True)
     by_appearance = np.argsort(first)
     place = np.empty(len(rows), dtype=np.int32)
     place[by_appearance] = np.arange(len(rows))
@@ -166,8 +159,8 @@ def _draw_pairs(
     wanted: int,
     random: np.random.Generator,
     speaker_of_row: Rows | None = None,
-) -> _Pairs:
-    """``wanted`` distinct pairs of rows of one block each, and of two speakers if those are given.
+) -> Rows:
+    """Distinct pairs (2, wanted) of rows of one block each, and of two speakers if these are given.
 
     The rows of a block are seated around a table in random order. Round d pairs everyone with the
     neighbor d seats on: each sits in two pairs, once on either side, and the rounds up to half the
@@ -178,25 +171,25 @@ def _draw_pairs(
     size = sizes[block_of_row[order]]
     start = (np.cumsum(sizes) - sizes)[block_of_row[order]]
     seat = np.arange(len(order)) - start
-    rounds: list[_Pairs] = []
+    rounds: list[Rows] = []
     missing, distance = wanted, 0
     while missing:
         distance += 1
         # At half an even table the second half of the seats would repeat the first half's pairs.
         here = np.flatnonzero((2 * distance < size) | ((2 * distance == size) & (seat < distance)))
         there = start[here] + (seat[here] + distance) % size[here]
-        pairs = _Pairs(order[here], order[there])
+        pairs = np.stack([order[here], order[there]])
         if speaker_of_row is not None:
-            differ = speaker_of_row[pairs.first] != speaker_of_row[pairs.second]
-            here, pairs = here[differ], _Pairs(pairs.first[differ], pairs.second[differ])
+            differ = np.not_equal(*speaker_of_row[pairs])
+            here, pairs = here[differ], pairs[:, differ]
         if len(here) > missing:
             # Seats in every other stretch of ``distance`` have no partner in common: those first.
             is_later = seat[here] // distance % 2
             chosen = np.lexsort((random.random(len(here)), is_later))[:missing]
-            pairs = _Pairs(pairs.first[chosen], pairs.second[chosen])
+            pairs = pairs[:, chosen]
         rounds.append(pairs)
-        missing -= len(pairs.first)
-    return _Pairs(*(np.concatenate(side) for side in zip(*rounds, strict=True)))
+        missing -= pairs.shape[1]
+    return np.concatenate(rounds, axis=1)
 
 
 def choose_recordings(
@@ -236,14 +229,8 @@ def write_validation_trials(path: Path, ids: Sequence[str]) -> int:
     """
     speakers = np.array([identifier.split("/")[0] for identifier in ids])
     videos = np.array([identifier.rpartition("/")[0] for identifier in ids])
-    enroll, test = np.triu_indices(len(ids), k=1)
-    is_far = videos[enroll] != videos[test]
-    enroll, test = enroll[is_far], test[is_far]
-    labels = (speakers[enroll] == speakers[test]).astype(int)
-    trials = zip(labels.tolist(), enroll.tolist(), test.tolist(), strict=True)
-    with (
-        atomic_write(path) as partial,
-        partial.open("w", encoding="utf-8", newline="\n") as file,
-    ):
-        file.writelines(f"{label} {ids[left]} {ids[right]}\n" for label, left, right in trials)
+    pairs = np.stack(np.triu_indices(len(ids), k=1)).astype(np.int32)
+    enroll, test = pairs[:, np.not_equal(*videos[pairs])]
+    is_target = speakers[enroll] == speakers[test]
+    write_trials(path, Trials([plain_id(name) for name in ids], enroll, test, is_target))
     return len(enroll)

@@ -1,8 +1,8 @@
 """From the archives of VoxCeleb to what training reads: audio, manifests and trial lists.
 
-VoxCeleb2 dev (m4a) is converted, and becomes train.csv. VoxCeleb1 (wav) stays where it is, and
-becomes test.csv, with valid.csv and a list of trials to validate with. IDs are the names that the
-lists of trials use: id10270/5r0dWxy17C8/00001.wav.
+VoxCeleb2 dev (m4a) is converted and becomes train.csv. VoxCeleb1 (wav) stays where it is and
+becomes test.csv, with valid.csv and a validation trial list. IDs are the names in the trial lists:
+id10270/5r0dWxy17C8/00001.wav.
 """
 
 import gzip
@@ -11,40 +11,35 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
-from simple_spk.corpora.conversion import AudioFormat, Settings, SourceFile, convert
-from simple_spk.corpora.prepared import Prepared, Quarantined, counted, write_quarantine
+from simple_spk.corpora.conversion import AudioFormat, Settings, convert
+from simple_spk.corpora.inspection import AudioFile, Depth, inspect_files, length_fault
 from simple_spk.corpora.speaker_folder import UNFIT_FOR_TABLES
+from simple_spk.corpora.tables import (
+    PreparedCorpus,
+    Quarantined,
+    Utterance,
+    write_corpus,
+    write_utterances,
+)
 from simple_spk.corpora.trial_lists import choose_recordings, write_validation_trials
-from simple_spk.data.audio import duration_seconds
-from simple_spk.data.decoding import AudioError, BadRecordingError
-from simple_spk.data.manifest import write_manifest
+from simple_spk.data.audio import SHORTEST_SECONDS
 from simple_spk.data.trials import read_trials
 from simple_spk.io.atomic_file import atomic_write
 
 SPEAKER_FOLDER = re.compile(r"id\d{5}")
-SHORTEST_SECONDS = 0.5  # VoxCeleb's own shortest are 4 s: what is shorter than this is a wreck
 
 
 class _Listing(NamedTuple):
-    """What lies in a tree: recordings by name, those that no table can name, and the rest."""
+    """The recordings of a tree by name, those that no table can name, and the other files."""
 
-    sources: list[SourceFile]
+    sources: list[AudioFile]
     faults: list[Quarantined]
     ignored: Counter[str]
-
-
-class _Utterance(NamedTuple):
-    """A row of a manifest."""
-
-    identifier: str
-    wav: str
-    duration_seconds: float
 
 
 def prepare_voxceleb2(
@@ -53,40 +48,40 @@ def prepare_voxceleb2(
     audio_format: AudioFormat = "flac",
     workers: int = 1,
     retry_quarantined: bool = False,
-) -> Prepared:
+) -> PreparedCorpus:
     """Convert VoxCeleb2 dev to 16 kHz below target/flac (or wav), and write target/train.csv.
 
-    source holds dev/aac, or aac, or is one of them. A run that was stopped, in whatever way, is
-    taken up by the next; recordings that are no good go to target/voxceleb2_quarantine.csv.
+    source holds dev/aac, or aac, or is one of them. The next run continues one that was stopped in
+    whatever way; faulty recordings are listed in target/voxceleb2_quarantine.csv.
     """
-    root = _roots(source, ("dev/aac", "aac", "dev", "."), "dev/aac/id00012/21Uxsk56VDQ/00001.m4a")[
-        0
-    ]
+    example = "dev/aac/id00012/21Uxsk56VDQ/00001.m4a"
+    root = _roots(source, ("dev/aac", "aac", "dev", "."), example)[0]
     sources, faults, ignored = _list_recordings(root, ".m4a")
-    settings = Settings(audio_format, minimum_seconds=SHORTEST_SECONDS)
+    settings = Settings(audio_format)
     journal_folder = target / f".voxceleb2_{audio_format}"
     outcomes = convert(
         root, sources, target / audio_format, journal_folder, settings, workers, retry_quarantined
     )
     del sources  # a million of them take some room, as will their utterances
     utterances = [
-        _Utterance(
+        Utterance(
             f"{os.path.splitext(outcome.name)[0]}.wav",
             f"{audio_format}/{settings.target_name(outcome.name)}",
             outcome.samples / settings.sample_rate,
+            _speaker(outcome.name),
         )
         for outcome in outcomes
         if not outcome.fault
     ]
     faults += [Quarantined(o.name, o.fault, o.details) for o in outcomes if o.fault]
     quarantine = target / "voxceleb2_quarantine.csv"
-    return _write(target / "train.csv", utterances, quarantine, faults, ignored)
+    return write_corpus(target / "train.csv", utterances, quarantine, faults, ignored)
 
 
 def prepare_voxceleb1(
     source: Path, target: Path, trial_lists: Sequence[Path] = (), workers: int = 8
-) -> Prepared:
-    """Write target/test.csv of all of VoxCeleb1 that is there, and what validation needs.
+) -> PreparedCorpus:
+    """Write target/test.csv of all of VoxCeleb1 that is there, and the validation tables.
 
     source holds wav, or dev/wav and test/wav, or is one of them; nothing is copied. Of the dev
     speakers, some make target/valid.csv and valid_trials.txt. The first trial list becomes
@@ -94,36 +89,36 @@ def prepare_voxceleb1(
     """
     copies = _names_of_copies(trial_lists)
     roots = _roots(source, ("dev/wav", "test/wav", "wav", "."), "wav/id10270/5r0dWxy17C8/00001.wav")
-    utterances: list[_Utterance] = []
+    utterances: list[Utterance] = []
     faults: list[Quarantined] = []
     ignored: Counter[str] = Counter()
     for root in roots:
         listing = _list_recordings(root, ".wav")
         faults += listing.faults
         ignored += listing.ignored
-        findings = _inspect(root, listing.sources, workers)
-        for found, finding in zip(listing.sources, findings, strict=True):
-            if isinstance(finding, Quarantined):
-                faults.append(finding)
+        paths = [str(root / found.name) for found in listing.sources]
+        facts = inspect_files(paths, Depth.ENDS, workers)
+        for found, path, fact in zip(listing.sources, paths, facts, strict=True):
+            fault = fact.fault or length_fault(fact.seconds, SHORTEST_SECONDS)
+            if fault is not None:
+                faults.append(Quarantined(found.name, *fault))
             else:
-                wav = _path_from(target, root / found.name)
-                utterances.append(_Utterance(found.name, wav, finding))
-    by_id = {utterance.identifier: utterance for utterance in utterances}
+                wav = _path_from(target, Path(path))
+                speaker = _speaker(found.name)
+                utterances.append(Utterance(found.name, wav, fact.seconds, speaker))
+    by_id = {utterance.name: utterance for utterance in utterances}
     if len(by_id) < len(utterances):
         raise ValueError(f"{source} holds some recordings twice, below {_listed(roots)}: keep one")
     utterances.sort()
     quarantine = target / "voxceleb1_quarantine.csv"
-    prepared = _write(target / "test.csv", utterances, quarantine, faults, ignored)
+    prepared = write_corpus(target / "test.csv", utterances, quarantine, faults, ignored)
     valid_ids = choose_recordings(by_id)
     if valid_ids:
-        _write_manifest(target / "valid.csv", [by_id[identifier] for identifier in valid_ids])
+        write_utterances(target / "valid.csv", [by_id[identifier] for identifier in valid_ids])
         write_validation_trials(target / "valid_trials.txt", valid_ids)
     for path, name in zip(trial_lists, copies, strict=True):
         _copy_trials(path, target / name, by_id)
     return prepared._replace(validation_recordings=len(valid_ids))
-
-
-# ---- the folders --------------------------------------------------------------------------------
 
 
 def _roots(source: Path, places: Sequence[str], example: str) -> list[Path]:
@@ -153,7 +148,7 @@ def _has_speakers(folder: Path) -> bool:
 
 def _list_recordings(root: Path, suffix: str) -> _Listing:
     """All speaker/video/recording below a folder, and what else is there."""
-    found: list[SourceFile] = []
+    found: list[AudioFile] = []
     faults: list[Quarantined] = []
     ignored: Counter[str] = Counter()
     for speaker in tqdm(sorted(os.listdir(root)), unit="speaker", desc="list"):
@@ -169,7 +164,7 @@ def _list_recordings(root: Path, suffix: str) -> _Listing:
                     details = "has a name with control characters or not in UTF-8"
                     faults.append(Quarantined(name, "unfit name", details))
                 else:
-                    found.append(SourceFile(name, *_size_and_mtime(entry)))
+                    found.append(AudioFile(name, *_size_and_mtime(entry)))
     if not found:
         cure = f"expected speaker/video/recording{suffix}"
         if ".mp4" in ignored:
@@ -180,7 +175,7 @@ def _list_recordings(root: Path, suffix: str) -> _Listing:
 
 
 def _size_and_mtime(entry: os.DirEntry[str]) -> tuple[int, int]:
-    """Bytes and time of change (ns) of a file; of a link to nothing what no file has."""
+    """Bytes and time of change (ns) of a file; -1 for a link to nothing."""
     try:
         status = entry.stat()
     except FileNotFoundError:
@@ -189,7 +184,7 @@ def _size_and_mtime(entry: os.DirEntry[str]) -> tuple[int, int]:
 
 
 def _entries(folder: Path, ignored: Counter[str]) -> Iterator[os.DirEntry[str]]:
-    """The entries of a folder; of something else none, and it is counted."""
+    """The entries of a folder; what is no folder is counted as ignored."""
     try:
         with os.scandir(folder) as entries:
             yield from entries
@@ -209,80 +204,13 @@ def _path_from(target: Path, path: Path) -> str:
     return path.relative_to(base).as_posix() if path.is_relative_to(base) else str(path)
 
 
-def _inspect(
-    root: Path, sources: Sequence[SourceFile], workers: int
-) -> Iterator[float | Quarantined]:
-    """The seconds of each source according to its header, or what is wrong with it."""
-
-    def inspect(source: SourceFile) -> float | Quarantined:
-        try:
-            if not source.size_bytes:
-                return Quarantined(source.name, "empty", "has 0 bytes")
-            seconds = duration_seconds(root / source.name)
-        except BadRecordingError as error:
-            return Quarantined(source.name, error.kind, error.details)
-        except AudioError:
-            return Quarantined(source.name, "vanished", "is gone, or a link to nothing")
-        except OSError as error:
-            return Quarantined(source.name, "unreadable", f"cannot be read ({error.strerror})")
-        if seconds < SHORTEST_SECONDS:
-            details = f"lasts {seconds:.3f} s, less than {SHORTEST_SECONDS} s"
-            return Quarantined(source.name, "too short", details)
-        return seconds
-
-    with ThreadPoolExecutor(workers) as threads:  # they wait for the disk, mostly
-        yield from tqdm(
-            threads.map(inspect, sources), total=len(sources), unit="file", desc="inspect"
-        )
-
-
-# ---- what is written ----------------------------------------------------------------------------
-
-
-def _write(
-    manifest: Path,
-    utterances: Sequence[_Utterance],
-    quarantine: Path,
-    faults: list[Quarantined],
-    ignored: Counter[str],
-) -> Prepared:
-    """Write the list of bad recordings and the manifest of the others."""
-    quarantine.parent.mkdir(parents=True, exist_ok=True)
-    write_quarantine(quarantine, faults)
-    if not utterances:
-        raise ValueError(
-            f"none of the recordings can be used ({counted(faults)}): see {quarantine}"
-        )
-    _write_manifest(manifest, utterances)
-    return Prepared(
-        manifest=manifest,
-        speakers=len({_speaker(utterance) for utterance in utterances}),
-        recordings=len(utterances),
-        hours=sum(utterance.duration_seconds for utterance in utterances) / 3600,
-        quarantine=quarantine,
-        quarantined=faults,
-        ignored=ignored,
-    )
-
-
-def _write_manifest(path: Path, utterances: Sequence[_Utterance]) -> None:
-    """Write utterances, whose IDs tell their speakers, as a manifest."""
-    write_manifest(
-        path,
-        [utterance.identifier for utterance in utterances],
-        [utterance.wav for utterance in utterances],
-        [utterance.duration_seconds for utterance in utterances],
-        [_speaker(utterance) for utterance in utterances],
-    )
-
-
-def _speaker(utterance: _Utterance) -> str:
-    """Who speaks, as one string for all recordings of a speaker."""
-    return sys.intern(utterance.identifier.partition("/")[0])
+def _speaker(name: str) -> str:
+    """The speaker of speaker/video/recording, as one string for all recordings of a speaker."""
+    return sys.intern(name.partition("/")[0])
 
 
 def _names_of_copies(trial_lists: Sequence[Path]) -> list[str]:
-    """What the copies of trial lists are called, none like another or like a table."""
+    """The names of the copies of trial lists, distinct and unlike the tables'."""
     names = ["test_trials.txt", *(path.name.removesuffix(".gz") for path in trial_lists[1:])]
     for number, name in enumerate(names):
         if name in (*names[:number], "valid_trials.txt", "train.csv", "valid.csv", "test.csv"):

@@ -1,8 +1,10 @@
 """Reading audio: exactly the samples that are needed, at the rate that is needed, or a clear error.
 
-soundfile reads wav, flac, ogg and mp3 and seeks without decoding the rest. What it does not know,
-such as m4a, is decoded whole by FFmpeg for every crop: right, but to be converted before training.
-Samples are in [-1, 1]; louder ones, which floats may hold, are kept as they are, never clipped.
+soundfile reads wav, flac, ogg and mp3 and seeks without decoding the rest. Other formats, such as
+m4a, are decoded whole by FFmpeg for every crop: correct, but convert them before training.
+Samples are in [-1, 1]; louder ones, which floats may hold, are kept, never clipped.
+
+torch is imported only to resample, so that processes that inspect or convert files start at once.
 """
 
 import functools
@@ -11,40 +13,54 @@ import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from simple_spk import SAMPLE_RATE
 from simple_spk.data.decoding import (
     AudioError,
+    AudioHeader,
     BadRecordingError,
     check_rate,
     check_samples,
     decode,
     decoded_blocks,
-    header_seconds,
+    mean_of_channels,
+    read_av_header,
 )
-from simple_spk import SAMPLE_RATE
-from collections.abc import Iterator
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torchaudio.transforms import Resample
 
-from simple_spk.data.decoding import AudioError, check_rate, check_samples
-
-
-# The names that recordings have; other formats are read, too, if they are named.
+# File names that count as recordings; other formats are read, too, if they are named.
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
+# Shorter recordings are left out of training data: they hold hardly more than a word.
+SHORTEST_SECONDS = 1.0
+SILENT_SPAN = 3.5 / 32768  # between three and four steps of 16-bit samples
 UNKNOWN_FRAMES = 2**62
 LARGEST_WAV_BYTES = 0x7FFFFFFF
 UNKNOWN_FORMAT = 1  # libsndfile's error code
 BLOCK_SAMPLES = 2**20  # read at a time, in all channels together
 # Rates are converted as a fraction. All common ones have a smaller denominator (11,025 to 16,000 Hz
-# is 441/640); without a limit 11,127 Hz would need a filter of 700 MB. It errs by less than 1e-3.
+# is 441/640); without a limit 11,127 Hz would need a filter of 700 MB. The error is below 1e-3.
 LARGEST_DENOMINATOR = 640
+MOST_CHANNELS = 256  # more are samples, and the array is transposed
+
+Samples = Union["NDArray[Any]", "Tensor"]  # (samples,) or (channels, samples)
+
+
+def is_silent(waveform: NDArray[np.floating]) -> bool:
+    """Whether samples (samples,) hold no sound: they span at most three steps of 16 bits.
+
+    The span, unlike the peak, ignores a constant offset; unlike a test for equal samples, it
+    ignores dither; unlike the standard deviation, it keeps a recording with little speech. What it
+    calls silence is no louder than the dither that the filterbank adds.
+    """
+    return float(waveform.max()) - float(waveform.min()) <= SILENT_SPAN
 
 
 def read_recording(path: str | Path, sample_rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
@@ -87,27 +103,36 @@ def read_crop(
         raise ValueError(f"position must lie in [0, 1), not {position}")
     file = _open(path)
     if file is None:
-        whole = decode(path, sample_rate)
-        return _crop(_resample(whole, round(sample_rate * speed), sample_rate), samples, position)
+        whole = _resample(decode(path, sample_rate), round(sample_rate * speed), sample_rate)
+        spare = len(whole) - samples
+        start = int(position * (spare + 1))
+        found = whole[start : start + samples].copy() if spare >= 0 else whole
+    else:
+        with file:
+            rate = round(file.samplerate * speed)
+            wanted = -(-samples * rate // sample_rate)
+            spare = file.frames - wanted
+            start = int(position * (spare + 1)) if spare >= 0 else 0
+            found = _read(file, path, start, min(wanted, file.frames))
+            found = _resample(found, rate, sample_rate)
+    if spare >= 0:
+        return found[:samples]
+    start = int(position * len(found))
+    return np.take(found, np.arange(start, start + samples), mode="wrap")
+
+
+def read_header(path: str | Path) -> AudioHeader:
+    """Length, rate and channels of a recording according to its header."""
+    file = _open(path)
+    if file is None:
+        return read_av_header(path)
     with file:
-        wanted = -(-samples * round(file.samplerate * speed) // sample_rate)
-        spare = file.frames - wanted
-        if spare >= 0:
-            start = int(position * (spare + 1))
-            found = _read(file, path, start, wanted)
-            return _resample(found, round(file.samplerate * speed), sample_rate)[:samples]
-        found = _read(file, path, 0, file.frames)
-        whole = _resample(found, round(file.samplerate * speed), sample_rate)
-    return _repeated(whole, samples, position)
+        return AudioHeader(file.frames / file.samplerate, file.samplerate, file.channels)
 
 
 def duration_seconds(path: str | Path) -> float:
     """The length of a recording according to its header."""
-    file = _open(path)
-    if file is None:
-        return header_seconds(path)
-    with file:
-        return file.frames / file.samplerate
+    return read_header(path).seconds
 
 
 def _open(path: str | Path) -> soundfile.SoundFile | None:
@@ -165,10 +190,7 @@ def _read(
     if len(channels) < count:
         details = f"promises {file.frames} samples but ends after {start + len(channels)}"
         raise BadRecordingError(path, "truncated", details)
-    with np.errstate(over="ignore", invalid="ignore"):  # which the check finds
-        waveform = channels[:, 0] if channels.shape[1] == 1 else channels.mean(axis=1)
-    check_samples(path, waveform)
-    return np.ascontiguousarray(waveform)
+    return np.ascontiguousarray(mean_of_channels(path, channels, axis=1))
 
 
 def resampled(
@@ -179,8 +201,16 @@ def resampled(
     if ratio == 1:
         yield from blocks
         return
+    import torch
+
+    # ``unit`` samples become ``made_of_unit``, which depend on ``context`` samples to either side.
+    unit, made_of_unit = ratio.numerator, ratio.denominator
     resampler = _resampler(ratio)
-    unit, made_of_unit, context = resampler.unit, resampler.made_of_unit, resampler.context
+    context = -(-resampler.width // unit) * unit
+
+    def convert(waveform: NDArray[np.float32]) -> NDArray[np.float32]:
+        return resampler(torch.from_numpy(waveform)).numpy()
+
     held, done = np.empty(0, np.float32), 0  # samples not done with, and how many are context only
     remaining = iter(blocks)
     block = next(remaining, None)
@@ -188,9 +218,9 @@ def resampled(
         following = next(remaining, None)
         held = np.concatenate([held, block]) if len(held) else block
         if following is None:
-            yield resampler(held)[done // unit * made_of_unit :]
+            yield convert(held)[done // unit * made_of_unit :]
         elif (end := (len(held) - context) // unit * unit) > done:
-            made = resampler(held[: end + context])
+            made = convert(held[: end + context])
             yield made[done // unit * made_of_unit : end // unit * made_of_unit]
             cut = max(0, end - context)
             held, done = held[cut:], end - cut
@@ -204,50 +234,14 @@ def _resample(
     return next(resampled([waveform], found_rate, wanted_rate))
 
 
-class _Resampler:
-    """Converts waveforms (samples,): each ``unit`` of samples becomes ``made_of_unit``.
-
-    What comes out depends on no more than ``context`` samples, some units, to either side.
-    """
-
-    def __init__(self, ratio: Fraction) -> None:
-        # Imported here, so that whoever only inspects recordings starts at once.
-        import torch
-        from torchaudio.transforms import Resample
-
-        self.unit, self.made_of_unit = ratio.numerator, ratio.denominator
-        self._from_numpy = torch.from_numpy
-        self._resample = Resample(self.unit, self.made_of_unit, dtype=torch.float32)
-        self.context = -(-self._resample.width // self.unit) * self.unit
-
-    def __call__(self, waveform: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self._resample(self._from_numpy(waveform)).numpy()
-
-
 # A filter takes longer to make than a crop to resample; those of odd rates have megabytes.
 @functools.lru_cache(maxsize=32)
-def _resampler(ratio: Fraction) -> _Resampler:
+def _resampler(ratio: Fraction) -> "Resample":
     """The converter between rates of this ratio."""
-    return _Resampler(ratio)
+    import torch
+    from torchaudio.transforms import Resample
 
-
-def _crop(waveform: NDArray[np.float32], samples: int, position: float) -> NDArray[np.float32]:
-    """The crop (samples,) of a waveform that ``read_crop`` describes."""
-    spare = len(waveform) - samples
-    if spare < 0:
-        return _repeated(waveform, samples, position)
-    start = int(position * (spare + 1))
-    return waveform[start : start + samples].copy()
-
-
-def _repeated(waveform: NDArray[np.float32], samples: int, position: float) -> NDArray[np.float32]:
-    """A waveform shorter than ``samples``, repeated from a place in it, to (samples,)."""
-    start = int(position * len(waveform))
-    return np.take(waveform, np.arange(start, start + samples), mode="wrap")
-
-
-Samples = NDArray | Tensor  # (samples,) or (channels, samples)
-MOST_CHANNELS = 256  # more are samples, and the array is turned round
+    return Resample(ratio.numerator, ratio.denominator, dtype=torch.float32)
 
 
 def array_seconds(samples: Samples, name: str, source_rate: int) -> float:
@@ -280,9 +274,10 @@ def array_blocks(
 
 def _block(channels: Samples, name: str) -> NDArray[np.float32]:
     """The mean (samples,) of channels (channels, samples), with full scale at one."""
-    if isinstance(channels, Tensor):
+    if not isinstance(channels, np.ndarray):
         channels = channels.detach().cpu()
-        channels = (channels.float() if channels.dtype == torch.bfloat16 else channels).numpy()
+        is_bfloat16 = str(channels.dtype) == "torch.bfloat16"  # which numpy does not know
+        channels = (channels.float() if is_bfloat16 else channels).numpy()
     kind, offset = channels.dtype, 0.0
     if kind.kind in "iu" and kind.itemsize <= 4:
         full_range = 2.0 ** (8 * kind.itemsize - 1)

@@ -1,9 +1,9 @@
-"""Noise, music, babble, rooms and microphones over training crops, each drawn from its own seed.
+"""Noise, music, babble, rooms and channels for training crops, each drawn from the crop's own seed.
 
-Ours rather than SpeechBrain's augment package, for two reasons: its noise loaders keep their place
-in a random order, which no checkpoint holds, so that a resumed run would hear other noises; and
-they read whole files where a crop is needed. Mixing is torchaudio's; convolution is SciPy's, which
-pads to lengths that transform fast (torchaudio's takes lengths as they come, also prime ones).
+SpeechBrain's augment package is not used for two reasons: its noise loaders keep a position in a
+random order that no checkpoint saves, so a resumed run would draw other noises; and they read whole
+files where a crop is needed. torchaudio mixes; SciPy convolves, because it pads to lengths that
+transform fast (torchaudio takes lengths as they come, also prime ones).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal import fftconvolve
 
+from simple_spk import SAMPLE_RATE
 from simple_spk.data.audio import read_crop, read_recording
 from simple_spk.data.manifest import Manifest, read_manifest
-from simple_spk import SAMPLE_RATE
 
 Waveform = NDArray[np.float32]
 
 
 class NoiseKind(NamedTuple):
-    """One kind of sound to mix in: how loud the speech stays above it, how many at a time."""
+    """One kind of noise: the range of signal-to-noise ratios, and how many are mixed at a time."""
 
     signal_to_noise_db: tuple[float, float]
     voices: tuple[int, int] = (1, 1)
@@ -43,17 +43,15 @@ NARROW_BAND_PROBABILITY = 0.2  # of a channel such as a telephone's
 
 
 class Augmentation:
-    """Does one thing to a crop with some ``probability``: a noise of a kind, or a room; and sends
-    it, independently, through a random channel with some ``channel_probability``.
-
-    All kinds, rooms being one, are equally likely.
+    """Adds a noise or a room to a crop with a ``probability``; all kinds, rooms being one, are
+    equally likely. Independently, a random channel filters it with a ``channel_probability``.
 
     Arguments:
-        noises: manifest of noises whose spk_id says of which kind they are (see MUSAN).
+        noises: manifest of noises whose spk_id is their kind (see MUSAN).
         rooms: manifest of room impulse responses.
-        probability: of doing anything.
-        kinds: levels and numbers of voices by kind; those without recordings are an error.
-        channel_probability: of another microphone and line, as ``through_channel`` makes them.
+        probability: of a noise or a room.
+        kinds: levels and numbers of voices by kind; a kind without recordings is an error.
+        channel_probability: of another microphone and line (see ``through_channel``).
     """
 
     def __init__(
@@ -81,15 +79,15 @@ class Augmentation:
         self.rows_of_kind = {} if self.noises is None else _rows_by_kind(self.noises, self.kinds)
 
     def __call__(self, waveform: Waveform, seed: int) -> Waveform:
-        """The crop (samples,) as it sounds elsewhere, or as it is."""
+        """The crop (samples,), augmented or unchanged."""
         random = np.random.default_rng(seed)
         if random.random() < self.probability:
-            waveform = self._elsewhere(random, waveform)
+            waveform = self._with_noise_or_room(random, waveform)
         if random.random() < self.channel_probability:
             waveform = through_channel(waveform, random, self.sample_rate)
         return waveform
 
-    def _elsewhere(self, random: np.random.Generator, waveform: Waveform) -> Waveform:
+    def _with_noise_or_room(self, random: np.random.Generator, waveform: Waveform) -> Waveform:
         """The crop (samples,) in a noise of some kind, or in a room."""
         choices = [*self.rows_of_kind, *(["room"] if self.rooms is not None else [])]
         choice = choices[random.integers(len(choices))]
@@ -102,13 +100,12 @@ class Augmentation:
     def _draw_noise(
         self, random: np.random.Generator, choice: str, samples: int
     ) -> tuple[Waveform, float]:
-        """Noise (samples,) of a kind, and how many dB the speech is to stay above it."""
+        """Noise (samples,) of a kind, and the signal-to-noise ratio in dB."""
         assert self.noises is not None
         kind, rows = self.kinds[choice], self.rows_of_kind[choice]
         noise = np.zeros(samples, dtype=np.float32)
-        for row in rows[
-            random.integers(len(rows), size=random.integers(*kind.voices, endpoint=True))
-        ]:
+        voices = random.integers(*kind.voices, endpoint=True)
+        for row in rows[random.integers(len(rows), size=voices)]:
             path = self.noises.wav(int(row))
             noise += read_crop(path, samples, random.random(), self.sample_rate)
         return noise, float(random.uniform(*kind.signal_to_noise_db))
@@ -136,8 +133,8 @@ def in_room(speech: Waveform, response: Waveform) -> Waveform:
 
 
 def through_channel(speech: Waveform, random: np.random.Generator, sample_rate: int) -> Waveform:
-    """Speech (samples,) as another microphone and line would bring it: their response over
-    frequency, at times a narrow band, another level."""
+    """Speech (samples,) through another microphone and line: a random frequency response, level
+    and, at times, a narrow band."""
     level = 10 ** (random.uniform(-12.0, 6.0) / 20)
     band = None
     if random.random() < NARROW_BAND_PROBABILITY:
@@ -152,10 +149,10 @@ def random_filter(
     deviation_db: float,
     band_hertz: tuple[float, float] | None = None,
 ) -> Waveform:
-    """A signal (samples,) through a filter whose gain, drawn each third of a decade from 60 Hz to
-    half the sample rate, deviates from 0 dB by so much, and lies on straight lines in between.
+    """A signal (samples,) through a filter with random gains of this standard deviation in dB at
+    every third of a decade from 60 Hz to half the sample rate, interpolated linearly in between.
 
-    With a band, what lies below and above it falls by 24 dB an octave.
+    Outside a band, if one is given, the gain falls by 24 dB per octave.
     """
     samples = next_fast_len(len(signal), real=True)
     hertz = np.maximum(np.fft.rfftfreq(samples, 1.0 / sample_rate), 1.0)

@@ -1,22 +1,18 @@
 """The training data: from a sampled crop to a waveform and its label."""
 
-from pathlib import Path
-from typing import Any
-
-import torch
-from torch.utils.data import DataLoader, Dataset
-
-from simple_spk.data.audio import read_crop
-from simple_spk.data.augmentation import Augmentation
-from simple_spk.data.manifest import Manifest, read_manifest
-from simple_spk import SAMPLE_RATE
-from simple_spk.data.samplers import Crop, SpeakerSampler
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
+
+from simple_spk import SAMPLE_RATE
+from simple_spk.data.audio import read_crop
+from simple_spk.data.augmentation import Augmentation
+from simple_spk.data.manifest import Manifest, read_manifest
+from simple_spk.data.samplers import Crop, SpeakerSampler
 
 
 class LabeledBatch(NamedTuple):
@@ -40,7 +36,7 @@ def labeled_loader(
 
 
 class CropDataset(Dataset[LabeledBatch]):
-    """The crops of a manifest's recordings, read and, if asked, augmented when they are wanted."""
+    """The crops of a manifest's recordings, each read and augmented when it is asked for."""
 
     def __init__(
         self,

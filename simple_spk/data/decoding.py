@@ -1,15 +1,16 @@
 """Decoding what soundfile cannot read, m4a first, with FFmpeg inside this process (PyAV).
 
-A process per file, the usual way to run FFmpeg, costs ten times the decoding itself. Channels are
-averaged here, because libswresample adds them with other weights when samples are floats; the rate
-is converted by libswresample, which is sharper than torchaudio's default and spares the processes
-of a conversion torch. The samples that an AAC encoder puts before the first (priming) are skipped
-as the container says; the filling of the last frame is kept, as the program ffmpeg does.
+Running the program ffmpeg for each file costs ten times the decoding itself. Channels are averaged
+here, because libswresample weights them differently when samples are floats. libswresample converts
+the rate: its filter is sharper than torchaudio's default, and conversion workers need no torch.
+The priming samples of an AAC encoder are skipped as the container says; the padding of the last
+frame is kept, as the program ffmpeg does.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import av
 import numpy as np
@@ -20,8 +21,8 @@ from simple_spk import SAMPLE_RATE
 # Containers of recordings only: playlists and the like would make FFmpeg open other files.
 _CONTAINERS = "aac,ac3,aiff,amr,asf,avi,caf,eac3,flac,flv,matroska,mov,mp3,mpegts,ogg,w64,wav,webm"
 _OPTIONS = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
-# How much shorter than promised a whole recording may be. mov rounds lengths to milliseconds, the
-# others are less exact; containers that are not named here can only guess their length.
+# How much shorter than its header says a whole recording may be. mov rounds to milliseconds, the
+# others are less exact; containers that are not listed can only guess their length.
 _TOLERANCE_SECONDS = {"mov": 0.001, "matroska": 0.1, "asf": 0.1}
 _HEAD_BYTES = 4096
 _BLOCK_SAMPLES = 2**20  # decoded at a time, in all channels together
@@ -33,11 +34,19 @@ class AudioError(ValueError):
     """A recording that cannot be used; the message names the file, the reason and the cure."""
 
 
+class AudioHeader(NamedTuple):
+    """What the header of a recording says."""
+
+    seconds: float
+    sample_rate: int
+    channels: int
+
+
 class BadRecordingError(AudioError):
-    """A file that is not a whole recording: of which kind (a word or two), and what is wrong."""
+    """A file that is not a whole recording: the kind of fault in a word or two, and its details."""
 
     def __init__(self, path: str | Path, kind: str, details: str) -> None:
-        super().__init__(path, kind, details)  # all of them, or it could not leave a process
+        super().__init__(path, kind, details)  # all of them, so that it can be pickled
         self.kind = kind
         self.details = details
 
@@ -55,10 +64,8 @@ def check_rate(path: str | Path, sample_rate: int) -> None:
 
 def check_samples(path: str | Path, waveform: NDArray[np.float32]) -> None:
     """Raise unless samples (samples,) are numbers that a sound can have."""
-    if not len(waveform):
-        return
-    peak = max(-waveform.min(), waveform.max())
-    if not np.isfinite([waveform.min(), waveform.max()]).all():
+    peak = max(-waveform.min(), waveform.max()) if len(waveform) else 0.0
+    if not np.isfinite(peak):
         raise BadRecordingError(path, "damaged", "holds samples that are not numbers")
     if peak > _LARGEST_SAMPLE:
         raise BadRecordingError(path, "damaged", f"holds samples as large as {peak:.3g}, not 1")
@@ -96,13 +103,15 @@ def decoded_blocks(
         raise BadRecordingError(path, "too short", details)
 
 
-def header_seconds(path: str | Path) -> float:
-    """The length of a recording according to its header, or of its samples if that is silent."""
+def read_av_header(path: str | Path) -> AudioHeader:
+    """The header of a recording; if it lacks the length, that of the decoded samples."""
     with _open(path) as container:
-        promised_seconds, _ = _promise(container, container.streams.audio[0])
-        if promised_seconds is not None:
-            return promised_seconds
-    return sum(map(len, decoded_blocks(path))) / SAMPLE_RATE
+        stream = container.streams.audio[0]
+        seconds, _ = _promise(container, stream)
+        rate, channels = stream.codec_context.sample_rate, stream.codec_context.channels
+    if seconds is None:
+        seconds = sum(map(len, decoded_blocks(path))) / SAMPLE_RATE
+    return AudioHeader(seconds, rate, channels)
 
 
 def _open(path: str | Path) -> av.container.InputContainer:
@@ -115,13 +124,13 @@ def _open(path: str | Path) -> av.container.InputContainer:
         container = av.open(f"file:{path}", options=_OPTIONS, metadata_errors="replace")
     except av.FFmpegError as error:
         raise BadRecordingError(path, *_why_not_opened(head)) from error
-    if not container.streams.audio:
-        container.close()
-        raise BadRecordingError(path, "without audio", "has no audio stream")
-    if container.streams.audio[0].codec_context is None:
-        container.close()
+    streams = container.streams.audio
+    if streams and streams[0].codec_context is not None:
+        return container
+    container.close()
+    if streams:
         raise BadRecordingError(path, "damaged", "does not say how its audio is encoded")
-    return container
+    raise BadRecordingError(path, "without audio", "has no audio stream")
 
 
 def _why_not_opened(head: bytes) -> tuple[str, str]:
@@ -148,26 +157,21 @@ def _frames(
     except (av.FFmpegError, ValueError) as error:
         if is_cut:
             raise BadRecordingError(path, "truncated", "ends within a packet") from error
-        raise BadRecordingError(path, "damaged", f"cannot be decoded ({_words(error)})") from error
-
-
-def _words(error: Exception) -> str:
-    """What an error of FFmpeg says, without the names of files and functions."""
-    return getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or error  # without the names of functions
+        raise BadRecordingError(path, "damaged", f"cannot be decoded ({reason})") from error
 
 
 def _promise(
     container: av.container.InputContainer, stream: av.AudioStream
 ) -> tuple[float | None, float]:
-    """The seconds that the header promises, None if it only guesses, and how exact that is."""
+    """The seconds that the header states, None if it only guesses, and how exact they are."""
     tolerance_seconds = _TOLERANCE_SECONDS.get(container.format.name.split(",")[0])
     if tolerance_seconds is None:
         return None, 0.0
     if stream.duration is not None:
         return float(stream.duration * stream.time_base), tolerance_seconds
-    if container.duration is not None:
-        return container.duration / av.time_base, tolerance_seconds
-    return None, 0.0
+    seconds = None if container.duration is None else container.duration / av.time_base
+    return seconds, tolerance_seconds
 
 
 def _averaged(
@@ -187,22 +191,22 @@ def _averaged(
         samples += held[-1].size
         seconds += frame.samples / frame.sample_rate
         if samples >= _BLOCK_SAMPLES:
-            yield _mean_of_channels(path, held)
+            yield mean_of_channels(path, np.concatenate(held, axis=1), axis=0)
             held, samples = [], 0
     if promised_seconds is not None and seconds < promised_seconds - tolerance_seconds:
         details = f"promises {promised_seconds:.3f} s but holds {seconds:.3f} s"
         raise BadRecordingError(path, "truncated", details)
     if held:
-        yield _mean_of_channels(path, held)
+        yield mean_of_channels(path, np.concatenate(held, axis=1), axis=0)
 
 
-def _mean_of_channels(
-    path: str | Path, parts: Sequence[NDArray[np.float32]]
+def mean_of_channels(
+    path: str | Path, channels: NDArray[np.float32], axis: int
 ) -> NDArray[np.float32]:
-    """One waveform (samples,) of parts (channels, samples) that follow each other."""
-    channels = np.concatenate(parts, axis=1)
-    with np.errstate(over="ignore", invalid="ignore"):  # which the check finds
-        waveform = channels[0] if len(channels) == 1 else channels.mean(axis=0)
+    """The mean (samples,) over the axis of channels; raises if samples are not usable numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the check below finds them
+        is_mono = channels.shape[axis] == 1
+        waveform = channels.squeeze(axis) if is_mono else channels.mean(axis=axis)
     check_samples(path, waveform)
     return waveform
 

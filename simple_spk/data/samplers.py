@@ -1,36 +1,29 @@
 """Which crops make a batch: P speakers times K recordings, all of one length."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
-
-from simple_spk import SAMPLE_RATE
-from simple_spk.schedules import StepwiseValue
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from simple_spk import SAMPLE_RATE
 from simple_spk.distributed import rank, world_size
-
+from simple_spk.schedules import StepwiseValue
 
 logger = logging.getLogger(__name__)
-# With more classes than this for each one of a batch, a batch is drawn without looking at all.
+# With more classes than this per class of a batch, drawing does not look at all classes ...
 FEW_CLASSES = 16
-# But not if those that fill a batch can have more than this share of all weights: drawing would
-# bring the same few again and again.
+# ... unless those that fill a batch can hold more than this share of all weights: drawing with
+# replacement would return the same few again and again.
 LARGEST_SHARE = 0.5
 
 Example = TypeVar("Example")
 
 
 class Words(NamedTuple):
-    """What classes and their rows are called where a user reads of them."""
+    """How messages to the user call classes and rows."""
 
     classes: str
     rows: str
@@ -38,11 +31,11 @@ class Words(NamedTuple):
 
 
 class ClassSampler(Sampler[list[Example]]):
-    """Batches of P classes x K rows; who builds on it defines ``batch`` with what is drawn here.
+    """Batches of P classes x K rows; subclasses implement ``batch`` with the drawing methods here.
 
     Classes are drawn without replacement with weight count ** ``count_exponent``; rows of one class
     are distinct if there are enough. With several processes each takes an equal share of the
-    classes of the same batch: what a batch teaches does not depend on their number.
+    classes of the same batch: the content of a batch does not depend on their number.
 
     Arguments:
         class_of_row: the class (0, 1, ...) of each row.
@@ -85,10 +78,10 @@ class ClassSampler(Sampler[list[Example]]):
                 f"processes, {world_size()}"
             )
         if len(kept) < np.count_nonzero(counts):
+            missing = np.count_nonzero(counts) - len(kept)
             logger.warning(
-                "%d of %d %s have fewer than %d %s and are left out",
-                *(np.count_nonzero(counts) - len(kept), np.count_nonzero(counts)),
-                *(words.classes, minimum_rows, words.rows),
+                f"{missing} of {np.count_nonzero(counts)} {words.classes} have fewer than "
+                f"{minimum_rows} {words.rows} and are left out"
             )
         self.classes, self.number_of_classes = kept, len(counts)
         self.counts, self.first_rows = counts[kept], first_rows[kept]
@@ -105,7 +98,7 @@ class ClassSampler(Sampler[list[Example]]):
         self.first_batch = 0
 
     def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
-        """Make the next iteration that of ``epoch``, beginning with its batch ``first_batch``."""
+        """Let the next iteration be that of ``epoch``, from its batch ``first_batch`` on."""
         self.epoch, self.first_batch = epoch, first_batch
 
     def __len__(self) -> int:
@@ -117,33 +110,32 @@ class ClassSampler(Sampler[list[Example]]):
 
     def batch(self, number: int) -> list[Example]:
         """This process's share of batch ``number`` of the epoch, class by class."""
-        raise AssertionError(f"{type(self).__name__} must define batch")
+        raise NotImplementedError
 
     def random_of_batch(self, number: int) -> np.random.Generator:
-        """Where all randomness of a batch comes from."""
+        """The generator of all randomness in a batch."""
         return np.random.default_rng((self.seed, self.epoch, number))
 
     @property
     def share(self) -> slice:
-        """The classes, among those of a batch, that are this process's."""
+        """Which classes of a batch belong to this process."""
         return slice(rank(), None, world_size())
 
     def draw_classes(self, random: np.random.Generator, copies: int = 1) -> NDArray[np.int64]:
         """Distinct places (P,) in ``self.classes``, drawn one after the other by weight.
 
-        With several copies of each class, equally likely, the answer is copy * classes + place.
+        With several copies of each class, equally likely, the result is copy * classes + place.
 
-        With few classes, or a few that outweigh all others: the first of exponential alarm clocks,
-        one each, with the weights as rates to ring. Else: those who come up first when drawing with
-        replacement, at a cost that does not grow with their number. Both have just that
-        distribution.
+        With few classes, or a few that outweigh all others, the P smallest of exponential
+        variables with the weights as rates. Else the first P distinct ones of a draw with
+        replacement, whose cost does not grow with the classes. Both have the same distribution.
         """
         wanted, all_copies = self.classes_per_batch, copies * len(self.weights)
         if self.is_uneven or all_copies <= FEW_CLASSES * wanted:
-            alarms = random.exponential(size=all_copies) / np.tile(self.weights, copies)
+            waits = random.exponential(size=all_copies) / np.tile(self.weights, copies)
             if wanted == all_copies:
-                return np.argsort(alarms)
-            return np.argpartition(alarms, wanted)[:wanted]
+                return np.argsort(waits)
+            return np.argpartition(waits, wanted)[:wanted]
         drawn = np.empty(0, dtype=np.int64)
         while True:
             points = random.random(2 * wanted) * self.weights_up_to[-1]
@@ -169,7 +161,7 @@ class ClassSampler(Sampler[list[Example]]):
 
 
 def draw_seeds(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """A seed for all that is done to an example after it was read."""
+    """Seeds of what is done to examples after reading."""
     return random.integers(2**62, size=shape)
 
 
@@ -221,9 +213,8 @@ class SpeakerSampler(ClassSampler[Crop]):
         seed: int = 0,
         speeds: Sequence[float] | Mapping[int, Sequence[float]] = (1.0,),
     ) -> None:
-        self.crop_samples = StepwiseValue(
-            "crop_seconds", crop_seconds, lambda limits: _sample_limits(limits, sample_rate)
-        )
+        self.crop_seconds = StepwiseValue("crop_seconds", crop_seconds, crop_limits)
+        self.sample_rate = sample_rate
         self.speeds = StepwiseValue("speeds", speeds, _checked_speeds)
         super().__init__(
             speaker_of_row,
@@ -238,8 +229,8 @@ class SpeakerSampler(ClassSampler[Crop]):
     def batch(self, number: int) -> list[Crop]:
         """This process's share of batch ``number`` of the epoch, speaker by speaker."""
         random = self.random_of_batch(number)
-        shortest, longest = self.crop_samples(self.epoch)
-        samples = int(random.integers(shortest, longest, endpoint=True))
+        limits = [round(seconds * self.sample_rate) for seconds in self.crop_seconds(self.epoch)]
+        samples = int(random.integers(*limits, endpoint=True))
         speeds = np.array(self.speeds(self.epoch))
         speed_of, speakers = np.divmod(self.draw_classes(random, len(speeds)), len(self.weights))
         labels = self.classes[speakers] + speed_of * self.number_of_classes
@@ -259,15 +250,15 @@ class SpeakerSampler(ClassSampler[Crop]):
         return [Crop(*crop) for crop in crops]
 
 
-def _sample_limits(seconds: Sequence[float], sample_rate: int) -> tuple[int, int]:
-    """The shortest and the longest crop in samples."""
+def crop_limits(seconds: Sequence[float]) -> tuple[float, float]:
+    """The shortest and the longest crop, checked to be in this order."""
     if len(seconds) != 2 or not 0.0 < seconds[0] <= seconds[1]:
         raise ValueError(f"crop_seconds must be two rising positive numbers, not {seconds}")
-    return round(seconds[0] * sample_rate), round(seconds[1] * sample_rate)
+    return seconds[0], seconds[1]
 
 
 def _checked_speeds(speeds: Sequence[float]) -> tuple[float, ...]:
-    """Speeds that can be told apart, the first of which leaves a voice as it is."""
+    """Distinct speeds, the first of which is 1."""
     if not speeds or speeds[0] != 1.0 or len(set(speeds)) < len(speeds):
         raise ValueError(f"speeds must begin with 1.0 and differ, as in [1.0, 0.9, 1.1]: {speeds}")
     if not all(0.5 <= speed <= 2.0 for speed in speeds):

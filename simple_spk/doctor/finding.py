@@ -1,4 +1,4 @@
-"""What a check found: a verdict, the reason in words, the cure, and the names of all concerned."""
+"""What a check found: a status, the reason in words, the cure, and the files concerned."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -11,8 +11,8 @@ from simple_spk.io.atomic_file import atomic_write
 SHOWN_NAMES = 3
 
 
-class Verdict(str, Enum):
-    """How a check ended; only PROBLEM makes the whole unwell."""
+class Status(str, Enum):
+    """How a check ended; only PROBLEM makes the exit code 1."""
 
     OK = "OK"
     NOTE = "NOTE"
@@ -25,21 +25,40 @@ class Finding:
     """The outcome of one check.
 
     ``topic`` is what was checked (a folder, the installation), ``kind`` a word for this check
-    (missing, short, ...), ``names`` all files or lines concerned, ``figures`` what was measured.
+    (missing, short, ...), ``names`` all files or lines concerned, ``metrics`` what was measured.
     """
 
     topic: str
     kind: str
-    verdict: Verdict
+    status: Status
     text: str
     cure: str = ""
     names: Sequence[str] = ()
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def name_files(
+    topic: str,
+    kind: str,
+    names: Sequence[str],
+    what: str,
+    cure: str,
+    otherwise: Status = Status.PROBLEM,
+) -> Finding:
+    """A finding that is OK if it names nothing."""
+    status = otherwise if names else Status.OK
+    metrics = {"files": float(len(names))}
+    return Finding(topic, kind, status, f"{len(names):,} {what}", cure, tuple(names), metrics)
+
+
+def not_checked(topic: str, kind: str, why: str) -> Finding:
+    """A check that was not made."""
+    return Finding(topic, kind, Status.NOT_CHECKED, why)
 
 
 def is_well(findings: Iterable[Finding]) -> bool:
     """Whether none of the findings is a problem."""
-    return all(finding.verdict is not Verdict.PROBLEM for finding in findings)
+    return all(finding.status is not Status.PROBLEM for finding in findings)
 
 
 def as_text(findings: Iterable[Finding]) -> str:
@@ -51,14 +70,14 @@ def as_text(findings: Iterable[Finding]) -> str:
         if finding.topic != topic:
             topic = finding.topic
             lines += ["", topic] if lines else [topic]
-        lines.append(f"  {finding.verdict.value:<11} {finding.kind}: {finding.text}")
+        lines.append(f"  {finding.status.value:<11} {finding.kind}: {finding.text}")
         if finding.names:
             more = len(finding.names) - SHOWN_NAMES
             tail = f", and {more:,} more" if more > 0 else ""
             lines.append(f"{'':14}{', '.join(finding.names[:SHOWN_NAMES])}{tail}")
-        if finding.cure and finding.verdict is not Verdict.OK:
+        if finding.cure and finding.status is not Status.OK:
             lines.append(f"{'':14}-> {finding.cure}")
-    problems = sum(finding.verdict is Verdict.PROBLEM for finding in findings)
+    problems = sum(finding.status is Status.PROBLEM for finding in findings)
     lines += ["", f"{problems} problems" if problems > 1 else f"{problems or 'no'} problem"]
     # File names that are not UTF-8 cannot be printed as they are.
     return "\n".join(lines).encode(errors="backslashreplace").decode()

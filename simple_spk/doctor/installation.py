@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simple_spk import SAMPLE_RATE
 from simple_spk.distributed import usable_cores
-from simple_spk.doctor.finding import Finding, Verdict
+from simple_spk.doctor.finding import Finding, Status
 
 TOPIC = "installation"
 SHARED_MEMORY = Path("/dev/shm")
@@ -50,8 +50,8 @@ def check_installation(folders: Iterable[Path] = ()) -> list[Finding]:
 def _python() -> Finding:
     """The version of Python."""
     text = f"{platform.python_version()} ({sys.executable})"
-    verdict = Verdict.OK if sys.version_info >= (3, 10) else Verdict.PROBLEM
-    return Finding(TOPIC, "Python", verdict, text, "install Python 3.10 or newer")
+    status = Status.OK if sys.version_info >= (3, 10) else Status.PROBLEM
+    return Finding(TOPIC, "Python", status, text, "install Python 3.10 or newer")
 
 
 def _torch() -> Finding:
@@ -59,22 +59,22 @@ def _torch() -> Finding:
     versions = {name: _version(name) for name in ("torch", "torchaudio")}
     text = ", ".join(f"{name} {found or 'is not installed'}" for name, found in versions.items())
     releases = {".".join((found or "").split(".")[:2]) for found in versions.values()}
-    verdict = Verdict.OK if len(releases) == 1 and "" not in releases else Verdict.PROBLEM
-    if verdict is Verdict.OK:
+    status = Status.OK if len(releases) == 1 and "" not in releases else Status.PROBLEM
+    if status is Status.OK:
         try:
             importlib.import_module("torchaudio")
         except (ImportError, OSError, RuntimeError) as error:
-            verdict, text = Verdict.PROBLEM, f"{text}; importing them fails: {error}"
+            status, text = Status.PROBLEM, f"{text}; importing them fails: {error}"
     cure = 'pip install "torch>=2.11,<2.12" "torchaudio>=2.11,<2.12"'
-    return Finding(TOPIC, "torch", verdict, text, cure)
+    return Finding(TOPIC, "torch", status, text, cure)
 
 
 def _speechbrain() -> Finding:
     """SpeechBrain, on whose Brain training rests."""
     found = _version("speechbrain")
-    verdict = Verdict.OK if (found or "").startswith("1.1") else Verdict.PROBLEM
+    status = Status.OK if (found or "").startswith("1.1") else Status.PROBLEM
     cure = 'pip install "speechbrain>=1.1,<1.2" (only training needs it)'
-    return Finding(TOPIC, "SpeechBrain", verdict, found or "is not installed", cure)
+    return Finding(TOPIC, "SpeechBrain", status, found or "is not installed", cure)
 
 
 def _sound_formats() -> Finding:
@@ -83,7 +83,7 @@ def _sound_formats() -> Finding:
         soundfile = importlib.import_module("soundfile")
     except (ImportError, OSError) as error:
         cure = "pip install soundfile; on some systems also: apt install libsndfile1"
-        return Finding(TOPIC, "soundfile", Verdict.PROBLEM, f"does not start: {error}", cure)
+        return Finding(TOPIC, "soundfile", Status.PROBLEM, f"does not start: {error}", cure)
     fails = []
     for name, (kind, subtype) in SOUND_FORMATS.items():
         file = io.BytesIO()
@@ -100,8 +100,8 @@ def _sound_formats() -> Finding:
     if fails:
         text = f"{about}: reads {works}, but not {', '.join(fails)}"
         cure = "pip install --upgrade soundfile (wheels bring libsndfile 1.2 with opus and mp3)"
-        return Finding(TOPIC, "soundfile", Verdict.PROBLEM, text, cure, fails)
-    return Finding(TOPIC, "soundfile", Verdict.OK, f"{about}: reads {works}")
+        return Finding(TOPIC, "soundfile", Status.PROBLEM, text, cure, fails)
+    return Finding(TOPIC, "soundfile", Status.OK, f"{about}: reads {works}")
 
 
 def _aac() -> Finding:
@@ -121,10 +121,10 @@ def _aac() -> Finding:
             frames = [frame.to_ndarray()[0] for frame in container.decode(audio=0)]
         is_right = _is_tone(np.concatenate(frames))
     except (ImportError, OSError, ValueError) as error:  # FFmpeg's errors are of these kinds
-        return Finding(TOPIC, "AAC", Verdict.PROBLEM, f"PyAV fails: {error}", cure)
+        return Finding(TOPIC, "AAC", Status.PROBLEM, f"PyAV fails: {error}", cure)
     if not is_right:
-        return Finding(TOPIC, "AAC", Verdict.PROBLEM, "PyAV returns another sound", cure)
-    return Finding(TOPIC, "AAC", Verdict.OK, f"PyAV {av.__version__} decodes m4a")
+        return Finding(TOPIC, "AAC", Status.PROBLEM, "PyAV returns another sound", cure)
+    return Finding(TOPIC, "AAC", Status.OK, f"PyAV {av.__version__} decodes m4a")
 
 
 def _tone() -> NDArray[np.float32]:
@@ -145,14 +145,14 @@ def _processors() -> list[Finding]:
     """GPUs with their memory and half-precision formats, and CPU cores."""
     cores = usable_cores()
     text = f"{cores} of {os.cpu_count()} can be used"
-    findings = [Finding(TOPIC, "CPU cores", Verdict.OK, text, figures={"cores": cores})]
+    findings = [Finding(TOPIC, "CPU cores", Status.OK, text, metrics={"cores": cores})]
     try:
         torch = importlib.import_module("torch")
     except (ImportError, OSError):  # said by _torch already
         return findings
     if not torch.cuda.is_available():
         cure = "small recipes train on CPUs; VoxCeleb needs a GPU (see nvidia-smi)"
-        return [*findings, Finding(TOPIC, "GPU", Verdict.NOTE, "torch finds none", cure)]
+        return [*findings, Finding(TOPIC, "GPU", Status.NOTE, "torch finds none", cure)]
     for number in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(number)
         has_bf16 = about.major >= 8
@@ -162,9 +162,9 @@ def _processors() -> list[Finding]:
             Finding(
                 TOPIC,
                 f"GPU {number}",
-                Verdict.OK,
+                Status.OK,
                 f"{about.name}, {gigabytes:.1f} GB, fast in {half}",
-                figures={"gigabytes": gigabytes},
+                metrics={"gigabytes": gigabytes},
             )
         )
     return findings
@@ -173,16 +173,16 @@ def _processors() -> list[Finding]:
 def _shared_memory() -> Finding:
     """The space through which data workers pass batches."""
     if not SHARED_MEMORY.is_dir():
-        return Finding(TOPIC, "shared memory", Verdict.NOT_CHECKED, "no /dev/shm on this system")
+        return Finding(TOPIC, "shared memory", Status.NOT_CHECKED, "no /dev/shm on this system")
     gigabytes = shutil.disk_usage(SHARED_MEMORY).free / 1e9
     is_enough = gigabytes >= COMFORTABLE_SHARED_GB
     return Finding(
         TOPIC,
         "shared memory",
-        Verdict.OK if is_enough else Verdict.NOTE,
+        Status.OK if is_enough else Status.NOTE,
         f"{gigabytes:.1f} GB free in {SHARED_MEMORY}",
         "large batches end in bus errors: docker run --shm-size=8g, or fewer workers",
-        figures={"gigabytes": gigabytes},
+        metrics={"gigabytes": gigabytes},
     )
 
 
@@ -190,10 +190,10 @@ def _disk(folder: Path) -> Finding:
     """Free space on the disk of a folder."""
     existing = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
     gigabytes = shutil.disk_usage(existing).free / 1e9
-    verdict = Verdict.OK if gigabytes >= LEAST_FREE_GB else Verdict.NOTE
+    status = Status.OK if gigabytes >= LEAST_FREE_GB else Status.NOTE
     text = f"{gigabytes:,.1f} GB free at {folder}"
     cure = "VoxCeleb2 as flac takes about 180 GB, checkpoints of a run a few"
-    return Finding(TOPIC, "disk", verdict, text, cure, figures={"gigabytes": gigabytes})
+    return Finding(TOPIC, "disk", status, text, cure, metrics={"gigabytes": gigabytes})
 
 
 def _version(package: str) -> str | None:

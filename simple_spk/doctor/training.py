@@ -7,16 +7,16 @@ from pathlib import Path
 import torch
 
 from simple_spk.distributed import usable_cores
-from simple_spk.doctor.finding import Finding, Verdict
+from simple_spk.doctor.finding import Finding, Status
 from simple_spk.doctor.installation import SHARED_MEMORY
 from simple_spk.doctor.training_needs import (
     BATCHES_AHEAD_PER_WORKER,
     TrainingNeeds,
+    TrainingSetting,
     loader_crops_per_second,
     measure_needs,
     workers_needed,
 )
-from simple_spk.doctor.training_setting import TrainingSetting
 
 USABLE_SHARE_OF_MEMORY = 0.9
 
@@ -31,7 +31,7 @@ def check_training(
     except torch.OutOfMemoryError as error:
         text = f"even the few crops of a trial do not fit: {error}"
         cure = "free the GPU (nvidia-smi), or take a smaller --queue or --width"
-        return [Finding(topic, "memory", Verdict.PROBLEM, text, cure)]
+        return [Finding(topic, "memory", Status.PROBLEM, text, cure)]
     consumed = setting.batch / needs.step_seconds
     return [
         memory_finding(topic, setting, needs, memory_of(device)),
@@ -68,7 +68,7 @@ def memory_finding(
             f"--batches_per_epoch={setting.batches_per_epoch * factor}; or train with "
             f"--precision=bf16, or on several GPUs"
         )
-    figures = {
+    metrics = {
         "parameters": needs.parameters,
         "needed_bytes": needed,
         "available_bytes": available_bytes,
@@ -76,8 +76,8 @@ def memory_finding(
         "queue_bytes": needs.queue_bytes,
         "activation_bytes_per_crop": needs.activation_bytes_per_crop,
     }
-    verdict = Verdict.OK if needed <= room else Verdict.PROBLEM
-    return Finding(topic, "memory", verdict, text, cure, figures=figures)
+    status = Status.OK if needed <= room else Status.PROBLEM
+    return Finding(topic, "memory", status, text, cure, metrics=metrics)
 
 
 def memory_of(device: str) -> float:
@@ -91,18 +91,18 @@ def _time_finding(topic: str, setting: TrainingSetting, needs: TrainingNeeds) ->
     """How long a step, an epoch and the whole will take."""
     epoch_hours = needs.step_seconds * setting.batches_per_epoch / 3600
     total_hours = epoch_hours * setting.number_of_epochs
-    figures = {
+    metrics = {
         "step_seconds": needs.step_seconds,
         "crops_per_second": setting.batch / needs.step_seconds,
         "epoch_hours": epoch_hours,
         "total_hours": total_hours,
     }
     text = (
-        f"{_in_words(needs.step_seconds)} per step ({figures['crops_per_second']:.3g} crops/s), "
+        f"{_in_words(needs.step_seconds)} per step ({metrics['crops_per_second']:.3g} crops/s), "
         f"{_in_words(3600 * epoch_hours)} per epoch of {setting.batches_per_epoch} steps, "
         f"{_in_words(3600 * total_hours)} in all"
     )
-    return Finding(topic, "time", Verdict.OK, text, figures=figures)
+    return Finding(topic, "time", Status.OK, text, metrics=metrics)
 
 
 def _amount(number_of_bytes: float) -> str:
@@ -131,16 +131,16 @@ def _in_words(seconds: float) -> str:
 def shared_memory_finding(topic: str, setting: TrainingSetting, needs: TrainingNeeds) -> Finding:
     """Whether the batches that workers read ahead fit into the shared memory."""
     if not SHARED_MEMORY.is_dir() or setting.workers == 0:
-        return Finding(topic, "shared memory", Verdict.NOT_CHECKED, "none is needed here")
+        return Finding(topic, "shared memory", Status.NOT_CHECKED, "none is needed here")
     needed = needs.batch_bytes * BATCHES_AHEAD_PER_WORKER * setting.workers
     free = shutil.disk_usage(SHARED_MEMORY).free
     return Finding(
         topic,
         "shared memory",
-        Verdict.OK if needed <= free else Verdict.PROBLEM,
+        Status.OK if needed <= free else Status.PROBLEM,
         f"{setting.workers} workers hold up to {_amount(needed)}, {_amount(free)} are free",
         f"fewer --workers, or a larger {SHARED_MEMORY} (docker run --shm-size=...)",
-        figures={"needed_bytes": needed, "free_bytes": free},
+        metrics={"needed_bytes": needed, "free_bytes": free},
     )
 
 
@@ -149,7 +149,7 @@ def _loader_finding(
 ) -> Finding:
     """Whether reading crops keeps up with the steps, measured on the recordings of a manifest."""
     if manifest is None:
-        return Finding(topic, "loader", Verdict.NOT_CHECKED, "give --manifest to measure it")
+        return Finding(topic, "loader", Status.NOT_CHECKED, "give --manifest to measure it")
     workers = min(setting.workers, usable_cores())  # more than cores read no faster
     delivered = loader_crops_per_second(manifest, setting, workers)
     return loader_finding(topic, consumed, delivered, workers)
@@ -167,6 +167,6 @@ def loader_finding(topic: str, consumed: float, delivered: float, workers: int) 
     cure = f"--workers={wanted}"
     if wanted > usable_cores():
         cure += f", but only {usable_cores()} cores can be used: wav reads faster than flac"
-    figures = {"consumed": consumed, "delivered": delivered, "workers": wanted}
-    verdict = Verdict.OK if keeps_up else Verdict.PROBLEM
-    return Finding(topic, "loader", verdict, text, cure, figures=figures)
+    metrics = {"consumed": consumed, "delivered": delivered, "workers": wanted}
+    status = Status.OK if keeps_up else Status.PROBLEM
+    return Finding(topic, "loader", status, text, cure, metrics=metrics)

@@ -1,25 +1,30 @@
-"""What training with a setting will need: memory, time, and data fast enough.
+"""What training with a setting will need: memory, time, and a data loader that keeps up.
 
-Measured on a few small steps of the real thing, and extrapolated: all figures are estimates.
+Measured on a few small steps of real training, and extrapolated: all numbers are estimates.
 """
 
 import math
+import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from simple_spk import SAMPLE_RATE
 from simple_spk.data.dataset import speaker_crop_loader
-from simple_spk.doctor.training_setting import TrainingSetting
+from simple_spk.data.samplers import crop_limits
+from simple_spk.io.safe_yaml import read_tagged_yaml
 from simple_spk.losses.key_queue import KeyQueue
 from simple_spk.losses.simple import SimPLELoss
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.momentum_encoder import MomentumEncoder
 from simple_spk.models.resnet import ResNet
+from simple_spk.schedules import StepwiseValue
 
 MEASURED_STEPS = 3
 # Networks are measured on so many crops that they take this long: shorter runs tell of overheads.
@@ -31,6 +36,91 @@ MEASURED_BATCHES_OF_LOADER = 6
 WORKSPACE = 1.5
 BATCHES_AHEAD_PER_WORKER = 2  # torch's DataLoader
 SPARE_SPEED = 1.25
+
+
+RESNET = "!new:simple_spk.models.resnet.ResNet"
+Limits = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class TrainingSetting:
+    """What costs time or memory; the defaults are those of hparams/simple_resnet34.yaml."""
+
+    speakers_per_batch: int = 128
+    recordings_per_speaker: int = 4
+    crop_seconds: Limits | Mapping[int, Limits] = (3.0, 8.0)  # or from which epoch on which
+    batches_per_epoch: int = 1000
+    number_of_epochs: int = 70
+    queue_size: int = 524288
+    sample_rate: int = SAMPLE_RATE
+    num_mels: int = 80
+    width: int = 32
+    blocks: tuple[int, ...] = (3, 4, 6, 3)
+    stem_stride: int = 1
+    embedding_dim: int = 256
+    workers: int = 8
+
+    def __post_init__(self) -> None:
+        self.crop_stages()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name == "workers" else 1
+            if isinstance(value, int | float) and value < least:
+                raise ValueError(f"{field.name} is {value}; expected at least {least}")
+
+    @property
+    def batch(self) -> int:
+        """Crops in a batch."""
+        return self.speakers_per_batch * self.recordings_per_speaker
+
+    @property
+    def longest_crop_seconds(self) -> float:
+        """Of any epoch."""
+        return max(longest for _, longest in self.crop_stages().values)
+
+    @property
+    def mean_crop_seconds(self) -> float:
+        """Over all epochs."""
+        limits_at = self.crop_stages()
+        epochs = range(1, self.number_of_epochs + 1)
+        return sum(sum(limits_at(epoch)) / 2 for epoch in epochs) / len(epochs)
+
+    def crop_stages(self) -> StepwiseValue[Limits]:
+        """From an epoch to the shortest and the longest crop."""
+        return StepwiseValue("crop_seconds", self.crop_seconds, crop_limits)
+
+
+def read_setting(path: str | Path) -> TrainingSetting:
+    """The setting of an experiment's YAML file, of which nothing is built or executed."""
+    path = Path(path)
+    content = read_tagged_yaml(path)
+    encoder = content.get("encoder")
+    if not isinstance(encoder, dict) or encoder.get("") != RESNET:
+        raise ValueError(f"{path}: only needs of an encoder {RESNET[1:]} can be foretold")
+    if not isinstance(content.get("queue"), dict):
+        raise ValueError(f"{path}: only needs of a loss over a queue can be foretold")
+    values: dict[str, Any] = {}
+    for field in fields(TrainingSetting):
+        found = encoder.get(field.name, content.get(field.name))
+        if isinstance(found, str):  # <name>, what is left of !ref <name>
+            reference = re.fullmatch(r"<(\w+)>", found)
+            found = content.get(reference[1]) if reference else found
+        if found is not None:
+            values[field.name] = _number(path, field.name, found)
+    try:
+        return replace(TrainingSetting(), **values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _number(path: Path, name: str, found: Any) -> int | float | tuple | dict:
+    """A number, or several, or those of each stage, as it stands in a YAML file."""
+    if isinstance(found, dict) and name == "crop_seconds":
+        return {start: _number(path, name, value) for start, value in found.items()}
+    numbers = found if isinstance(found, list) else [found]
+    if not all(type(number) in (int, float) for number in numbers):
+        raise ValueError(f"{path}: {name} is {found!r}; expected a number, or a list of numbers")
+    return tuple(found) if isinstance(found, list) else found
 
 
 @dataclass(frozen=True)
@@ -47,9 +137,6 @@ class TrainingNeeds:
     def memory_bytes(self, batch: int) -> float:
         """Of the device, with ``batch`` crops at a time."""
         return self.model_bytes + self.queue_bytes + batch * self.activation_bytes_per_crop
-
-
-# ---- memory and time ----------------------------------------------------------------------------
 
 
 def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeeds:
@@ -150,9 +237,6 @@ class _CountSavedBytes(torch.autograd.graph.saved_tensors_hooks):
             self._seen.add(storage.data_ptr())
             self.bytes += storage.nbytes()
         return tensor
-
-
-# ---- data ---------------------------------------------------------------------------------------
 
 
 def loader_crops_per_second(manifest: str | Path, setting: TrainingSetting, workers: int) -> float:

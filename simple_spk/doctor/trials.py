@@ -6,7 +6,7 @@ import numpy as np
 
 from simple_spk.data.trials import Trials
 from simple_spk.data.voxceleb_lists import list_name, wrong_list_hint
-from simple_spk.doctor.finding import Finding, Verdict
+from simple_spk.doctor.finding import Finding, Status
 
 
 def check_trials(trials: Trials, is_at_hand: Callable[[str], bool] | None) -> list[Finding]:
@@ -17,10 +17,10 @@ def check_trials(trials: Trials, is_at_hand: Callable[[str], bool] | None) -> li
     topic = f"trial list {trials.path}"
     hint = wrong_list_hint(trials)
     text = f"{list_name(trials)}: {len(trials):,} trials of {len(trials.ids):,} recordings"
-    findings = [Finding(topic, "list", Verdict.NOTE if hint else Verdict.OK, text, hint or "")]
+    findings = [Finding(topic, "list", Status.NOTE if hint else Status.OK, text, hint or "")]
     if is_at_hand is None:
         where = "give --voxceleb1, --manifest or --audio-folder to learn which can be scored"
-        return [*findings, Finding(topic, "trials", Verdict.NOT_CHECKED, where)]
+        return [*findings, Finding(topic, "trials", Status.NOT_CHECKED, where)]
     present = np.array([is_at_hand(name) for name in trials.ids], dtype=bool)
     lacking = [trials.ids[index] for index in np.flatnonzero(~present).tolist()]
     lost = np.flatnonzero(~(present[trials.enroll] & present[trials.test]))
@@ -28,14 +28,14 @@ def check_trials(trials: Trials, is_at_hand: Callable[[str], bool] | None) -> li
         f"line {trial + 1}: {trials.ids[trials.enroll[trial]]} {trials.ids[trials.test[trial]]}"
         for trial in lost.tolist()
     ]
-    verdict = Verdict.PROBLEM if lacking else Verdict.OK
+    status = Status.PROBLEM if lacking else Status.OK
     cure = "fetch or convert these recordings again (simple-spk prepare)"
     return [
         *findings,
         Finding(
             topic,
             "recordings",
-            verdict,
+            status,
             f"{len(lacking):,} of {len(trials.ids):,} are missing or unreadable"
             if lacking
             else f"all {len(trials.ids):,} are at hand",
@@ -46,7 +46,7 @@ def check_trials(trials: Trials, is_at_hand: Callable[[str], bool] | None) -> li
         Finding(
             topic,
             "trials",
-            verdict,
+            status,
             f"{len(lost):,} of {len(trials):,} cannot be scored" if lines else "all can be scored",
             "",
             tuple(lines),

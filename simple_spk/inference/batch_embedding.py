@@ -27,6 +27,7 @@ from simple_spk.data.audio import (
     array_blocks,
     array_seconds,
     duration_seconds,
+    is_silent,
     recording_blocks,
 )
 from simple_spk.distributed import gather_objects, rank, usable_cores, world_size
@@ -279,7 +280,7 @@ class _Source:
                 f"{self.name} lasts {len(first) / sample_rate * 1000:.1f} ms, less than one frame "
                 f"of {shortest_seconds * 1000:.0f} ms: leave it out"
             )
-        return _silent(self.name) if _is_silent(first) else _Opened(self.name, first, None, meter)
+        return _silent(self.name) if is_silent(first) else _Opened(self.name, first, None, meter)
 
 
 def _read_ahead(
@@ -344,7 +345,7 @@ def _embed_long(
     total: NDArray[np.float64] = np.zeros(())
     samples = 0
     while some := list(islice(parts, at_once)):
-        heard = [window for window in some if not _is_silent(window)]
+        heard = [window for window in some if not is_silent(window)]
         if heard:
             lengths = np.array([len(window) for window in heard])
             total = total + lengths @ embed(heard).astype(np.float64)
@@ -388,10 +389,6 @@ def _failed(errors: dict[int, AudioError | OSError]) -> EmbeddedBatch:
     return EmbeddedBatch([], np.empty((0, 0), np.float32), [], errors)
 
 
-def _is_silent(waveform: Waveform) -> bool:
-    """Whether all samples are equal."""
-    return bool(waveform.min() == waveform.max())
-
-
 def _silent(name: str) -> NoSpeechError:
-    return NoSpeechError(f"{name} is silent, all its samples are equal: leave it out")
+    """What to say about a recording in which nothing is to be heard."""
+    return NoSpeechError(f"{name} is silent, its samples are nearly equal: leave it out")

@@ -16,13 +16,8 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from simple_spk.corpora.conversion import (
-    ConversionStoppedError,
-    Settings,
-    SourceFile,
-    convert,
-    run_lock,
-)
+from simple_spk.corpora.conversion import ConversionStoppedError, Settings, convert, run_lock
+from simple_spk.corpora.inspection import AudioFile
 from simple_spk.corpora.journal import Journal, Outcome
 from simple_spk.data.decoding import decode
 from tools.write_m4a import write_m4a
@@ -42,7 +37,8 @@ GOOD_FILES = 54
 SCRIPT = """
 import os, resource, sys
 from pathlib import Path
-from simple_spk.corpora.conversion import Settings, SourceFile, convert
+from simple_spk.corpora.conversion import Settings, convert
+from simple_spk.corpora.inspection import AudioFile
 
 def main():
     source, target, workers, *limit = sys.argv[1:]
@@ -50,7 +46,7 @@ def main():
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     names = sorted(str(p.relative_to(source)) for p in Path(source).rglob("*.m4a"))
     statuses = [(name, os.stat(Path(source, name))) for name in names]
-    sources = [SourceFile(name, s.st_size, s.st_mtime_ns) for name, s in statuses]
+    sources = [AudioFile(name, s.st_size, s.st_mtime_ns) for name, s in statuses]
     target = Path(target)
     convert(Path(source), sources, target / "flac", target / "journal", Settings(), int(workers))
 
@@ -64,11 +60,11 @@ if __name__ == "__main__":
 """
 
 
-def listed(folder: Path) -> list[SourceFile]:
+def listed(folder: Path) -> list[AudioFile]:
     """The sources in a folder, as a caller of convert lists them."""
     paths = sorted(folder.rglob("*.m4a"))
     statuses = ((str(path.relative_to(folder)), path.stat()) for path in paths)
-    return [SourceFile(name, status.st_size, status.st_mtime_ns) for name, status in statuses]
+    return [AudioFile(name, status.st_size, status.st_mtime_ns) for name, status in statuses]
 
 
 def run(source: Path, target: Path, workers: int = 1, **options: bool) -> dict[str, Outcome]:
@@ -364,7 +360,7 @@ OUTCOMES = [
 
 def test_a_journal_cut_anywhere_keeps_its_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    journal = Journal(path, {"rate": 16000})
+    journal = Journal(path, {"rate": 16000}, Outcome)
     for outcome in OUTCOMES:
         journal.append(outcome)
     journal.close()
@@ -372,8 +368,8 @@ def test_a_journal_cut_anywhere_keeps_its_whole_lines(tmp_path: Path) -> None:
     for size in range(len(content) + 1):
         path.write_bytes(content[:size])
         whole_lines = content[:size].count(b"\n")
-        taken_up = Journal(path, {"rate": 16000})
-        assert list(taken_up.outcomes.values()) == OUTCOMES[: max(0, whole_lines - 1)]
+        taken_up = Journal(path, {"rate": 16000}, Outcome)
+        assert list(taken_up.rows.values()) == OUTCOMES[: max(0, whole_lines - 1)]
         for outcome in OUTCOMES[max(0, whole_lines - 1) :]:
             taken_up.append(outcome)
         taken_up.close()
@@ -382,15 +378,15 @@ def test_a_journal_cut_anywhere_keeps_its_whole_lines(tmp_path: Path) -> None:
 
 def test_a_damaged_line_costs_one_source(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    journal = Journal(path, {})
+    journal = Journal(path, {}, Outcome)
     for outcome in OUTCOMES:
         journal.append(outcome)
     journal.close()
     lines = path.read_bytes().split(b"\n")
     for damaged in (b"\0" * 40, b"", b"[1, 2]", b'{"a": 1}', b"\xff\xfe"):
         path.write_bytes(b"\n".join([*lines[:2], damaged, *lines[3:]]))
-        taken_up = Journal(path, {})
-        assert list(taken_up.outcomes.values()) == [OUTCOMES[0], OUTCOMES[2]]
+        taken_up = Journal(path, {}, Outcome)
+        assert list(taken_up.rows.values()) == [OUTCOMES[0], OUTCOMES[2]]
         assert taken_up.unreadable_lines == 1
         taken_up.close()
 
@@ -399,10 +395,28 @@ def test_a_journal_of_other_settings_is_refused(few: Path, tmp_path: Path) -> No
     run(few, tmp_path / "target")
     folders = (tmp_path / "target/flac", tmp_path / "target/journal")
     with pytest.raises(ValueError, match=r"journal\.jsonl .*another target"):
-        convert(few, listed(few), *folders, Settings(minimum_seconds=1.0))
+        convert(few, listed(few), *folders, Settings(sample_rate=8000))
     first = (tmp_path / "target/journal/journal.jsonl").read_text().splitlines()[0]
-    assert json.loads(first) == {
-        "audio_format": "flac",
-        "sample_rate": 16000,
-        "minimum_seconds": 0.5,
-    }
+    assert json.loads(first) == {"audio_format": "flac", "sample_rate": 16000}
+
+
+def test_a_journal_may_hold_more_settings(few: Path, tmp_path: Path) -> None:
+    """As those of older versions do: their outcomes are taken up."""
+    before = run(few, tmp_path / "target")
+    path = tmp_path / "target/journal/journal.jsonl"
+    first, *lines = path.read_text().splitlines(keepends=True)
+    path.write_text(first.replace("}", ', "minimum_seconds": 0.5}') + "".join(lines))
+    for flac in (tmp_path / "target/flac").iterdir():
+        os.utime(flac, ns=(1, 1))
+    assert run(few, tmp_path / "target") == before
+    assert all(flac.stat().st_mtime_ns == 1 for flac in (tmp_path / "target/flac").iterdir())
+
+
+def test_another_shortest_length_is_honored(few: Path, tmp_path: Path) -> None:
+    """What an earlier run took or refused is judged by the limit of this one."""
+    run(few, tmp_path / "target")
+    folders = (tmp_path / "target/flac", tmp_path / "target/journal")
+    outcomes = convert(few, listed(few), *folders, Settings(shortest_seconds=7.5))
+    assert [each.fault for each in outcomes] == ["too short", "too short", "", "truncated"]
+    assert sorted(contents(tmp_path / "target/flac")) == ["2.flac"]
+    assert [each.fault for each in run(few, tmp_path / "target").values()][:3] == ["", "", ""]

@@ -53,7 +53,7 @@ def wav(noisy_tone: Tone, tmp_path: Path) -> Path:
     root = tmp_path / "vox1/wav"
     for seed, name in enumerate(VOX1_IDS):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        soundfile.write(root / name, noisy_tone(0.6 + 0.1 * seed, seed=seed), 16000)
+        soundfile.write(root / name, noisy_tone(1.1 + 0.1 * seed, seed=seed), 16000)
     return root
 
 

@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +12,18 @@ import pytest
 import soundfile
 import torch
 import torchaudio.functional
+import torchaudio.transforms
 from numpy.typing import NDArray
 
 from simple_spk.data import audio
-from simple_spk.data.audio import AudioError, duration_seconds, read_crop, read_recording
+from simple_spk.data.audio import (
+    AudioError,
+    duration_seconds,
+    is_silent,
+    read_crop,
+    read_header,
+    read_recording,
+)
 from tools.write_m4a import write_m4a
 
 ALMOST_ONE = float(np.nextafter(1.0, 0.0))
@@ -324,8 +334,8 @@ def test_rates_that_share_no_divisor_are_converted_with_small_filters(
     waveform = read_recording(path)
     assert len(waveform) == pytest.approx(32000, rel=1e-3)
     assert loudest_hertz(waveform) == pytest.approx(1000.0, abs=1.0)
-    for unit in (f for f in gc.get_objects() if isinstance(f, audio._Resampler)):
-        assert unit.unit * unit.made_of_unit < 4e6
+    for filters in (f for f in gc.get_objects() if isinstance(f, torchaudio.transforms.Resample)):
+        assert filters.orig_freq * filters.new_freq < 4e6
 
 
 def test_floats_louder_than_full_scale_are_kept(tmp_path: Path) -> None:
@@ -343,3 +353,32 @@ def test_absurd_rates(read: Callable, rate: int, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "x.wav", noise(8000), rate)
     with pytest.raises(AudioError, match=rf"x\.wav says {rate} samples a second"):
         read(tmp_path / "x.wav")
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.3])
+def test_silence_is_a_span_of_three_steps_of_16_bits(offset: float) -> None:
+    """A constant offset or the noise of the last bits is no sound; a click is one."""
+    steps = np.array([0, 1, -1, 2, 0, 1], dtype=np.float32)
+    assert is_silent(np.full(100, offset, dtype=np.float32))
+    assert is_silent(offset + steps / 32768)
+    assert not is_silent(offset + np.append(steps, 3) / 32768)
+
+
+@pytest.mark.parametrize("suffix", ["wav", "flac", "ogg"])
+def test_the_header_says_length_rate_and_channels(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{suffix}"
+    soundfile.write(path, noise(4410, channels=2), 44100)
+    assert read_header(path) == (0.1, 44100, 2)
+
+
+def test_inspecting_needs_no_torch(tmp_path: Path) -> None:
+    """So that processes that inspect or convert audio start at once."""
+    soundfile.write(tmp_path / "x.wav", noise(16000), 16000)
+    code = (
+        "import sys; from simple_spk.corpora.conversion import convert\n"
+        "from simple_spk.data.audio import read_header, read_recording\n"
+        f"read_header({str(tmp_path / 'x.wav')!r}), read_recording({str(tmp_path / 'x.wav')!r})\n"
+        "assert 'torch' not in sys.modules"
+    )
+    root = str(Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": root})

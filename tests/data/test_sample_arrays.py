@@ -9,10 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simple_spk.data import audio as sample_arrays
-from simple_spk.data.audio import AudioError, read_recording
+from simple_spk.data import audio
+from simple_spk.data.audio import AudioError, array_blocks, read_recording
 from simple_spk.inference.batch_embedding import embed_recordings
-from simple_spk.data.audio import array_blocks
 
 
 def noise(*shape: int) -> NDArray[np.float32]:
@@ -32,7 +31,7 @@ def test_an_array_is_read_as_the_file_would_be(
     soundfile.write(tmp_path / "x.wav", samples.T, rate, subtype="FLOAT")
     expected = read_recording(tmp_path / "x.wav")
     for block_samples in (2**20, 3000 * channels):
-        monkeypatch.setattr(sample_arrays, "BLOCK_SAMPLES", block_samples)
+        monkeypatch.setattr(audio, "BLOCK_SAMPLES", block_samples)
         for given in (samples, torch.from_numpy(samples), samples.astype(np.float64)):
             np.testing.assert_allclose(read(given, rate), expected, rtol=0.0, atol=1e-6)
     if channels == 1:

@@ -22,7 +22,7 @@ from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import read_trials
 from simple_spk.data.voxceleb_lists import TOTALS, part_of
 from simple_spk.doctor.corpus import compare_names, voxceleb_extent
-from simple_spk.doctor.finding import Finding, Verdict, as_text
+from simple_spk.doctor.finding import Finding, Status, as_text
 from simple_spk.doctor.trials import check_trials
 from simple_spk.doctor.utterance_list import read_utterance_list
 
@@ -81,7 +81,7 @@ def named(capsys: Capture, *arguments: object) -> dict[str, list[str]]:
     capsys.readouterr()
     code = run(*arguments, "--json")
     answer = json.loads(capsys.readouterr().out)
-    problems = [finding for finding in answer["findings"] if finding["verdict"] == "PROBLEM"]
+    problems = [finding for finding in answer["findings"] if finding["status"] == "PROBLEM"]
     assert code == int(bool(problems))
     assert answer["well"] == (not problems)
     return {
@@ -163,7 +163,7 @@ def test_every_kind_of_bad_file_has_its_name(
     notes = {
         finding["kind"]: finding["names"]
         for finding in json.loads(capsys.readouterr().out)["findings"]
-        if finding["verdict"] == "NOTE" and finding["names"]
+        if finding["status"] == "NOTE" and finding["names"]
     }
     assert notes == {
         "clipped": [NAMES[5]],
@@ -305,7 +305,7 @@ def test_comparing_is_the_difference_of_sets(
     assert set(missing.names) == {f"s/{n}" for n in listed - there}
     assert set(surplus.names) == {f"s/{n}" for n in there - listed}
     for finding in (missing, surplus):
-        assert (finding.verdict is Verdict.OK) == (not finding.names)
+        assert (finding.status is Status.OK) == (not finding.names)
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
@@ -350,7 +350,7 @@ def test_the_whole_of_voxceleb2_is_compared() -> None:
     assert {part_of(speaker) for speaker in {name[:7] for name in names}} == {"VoxCeleb2 dev"}
     usable = dict(zip(names, seconds.tolist(), strict=True))
     extent, _ = voxceleb_extent("", "VoxCeleb2", names, usable, has_list=False)
-    assert extent.verdict is Verdict.OK
+    assert extent.status is Status.OK
     missing, surplus = compare_names("", [*names[7:], "id00012/new/1"], set(names))
     assert missing.names == tuple(sorted(names[:7]))
     assert surplus.names == ("id00012/new/1",)
@@ -387,7 +387,7 @@ def test_trials_are_lost_if_a_recording_is(
     ]
     by_kind = {finding.kind: finding for finding in findings}
     assert list(by_kind["trials"].names) == lost
-    assert (by_kind["trials"].verdict is Verdict.PROBLEM) == bool(lost)
+    assert (by_kind["trials"].status is Status.PROBLEM) == bool(lost)
 
 
 def test_trials_find_their_recordings_wherever_they_are(
@@ -436,7 +436,7 @@ def test_names_that_are_not_utf_8_are_named_too(tmp_path: Path, capsys: Capture)
 
 def test_findings_keep_their_order_and_their_kind() -> None:
     """The words for people show the first few names, and how many more there are."""
-    finding = Finding("data", "missing", Verdict.PROBLEM, "5 files", "fetch them", tuple("abcde"))
+    finding = Finding("data", "missing", Status.PROBLEM, "5 files", "fetch them", tuple("abcde"))
     lines = as_text([finding]).splitlines()
     assert lines[0] == "data"
     assert "PROBLEM" in lines[1]

@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 from simple_spk.cli.commands import doctor
 from simple_spk.data.manifest import write_manifest
-from simple_spk.doctor.finding import Verdict, is_well
+from simple_spk.doctor.finding import Status, is_well
 from simple_spk.doctor.installation import check_installation
 from simple_spk.doctor.training import loader_finding, memory_finding
 from simple_spk.doctor.training_needs import (
     TrainingNeeds,
+    TrainingSetting,
     loader_crops_per_second,
     measure_needs,
+    read_setting,
     workers_needed,
 )
-from simple_spk.doctor.training_setting import TrainingSetting, read_setting
 from simple_spk.models.resnet import ResNet
 
 Capture = pytest.CaptureFixture[str]
@@ -154,8 +155,8 @@ def test_the_cure_for_want_of_memory_fits(
     needs = TrainingNeeds(1000, 16000, 10**6, bytes_per_crop, 0, 1.0)
     finding = memory_finding("", setting, needs, available)
     room = 0.9 * available
-    assert (finding.verdict is Verdict.OK) == (needs.memory_bytes(setting.batch) <= room)
-    if finding.verdict is Verdict.PROBLEM and "accumulate" in finding.cure:
+    assert (finding.status is Status.OK) == (needs.memory_bytes(setting.batch) <= room)
+    if finding.status is Status.PROBLEM and "accumulate" in finding.cure:
         numbers = dict(word.strip("-;").split("=") for word in finding.cure.split() if "=" in word)
         fitting = int(numbers["speakers_per_batch"])
         assert fitting * int(numbers["grad_accumulation_factor"]) == speakers
@@ -170,7 +171,7 @@ def test_as_few_workers_as_keep_up(consumed: float, delivered: float, workers: i
     assert wanted * each >= consumed
     assert wanted == 1 or (wanted - 1) * each < 1.25 * consumed * (1 + 1e-9)
     finding = loader_finding("", consumed, delivered, workers)
-    assert (finding.verdict is Verdict.OK) == (delivered >= consumed)
+    assert (finding.status is Status.OK) == (delivered >= consumed)
     assert ("not the bottleneck" in finding.text) == (delivered >= consumed)
 
 
@@ -212,7 +213,7 @@ def test_the_command_tells_what_training_needs(manifest: Path, capsys: Capture) 
 
 def test_an_installation_that_passes_the_tests_is_sound(tmp_path: Path) -> None:
     findings = check_installation([tmp_path, tmp_path / "not" / "yet" / "there"])
-    assert is_well(findings), [finding for finding in findings if finding.verdict != "OK"]
+    assert is_well(findings), [finding for finding in findings if finding.status != "OK"]
     kinds = [finding.kind for finding in findings]
     for kind in ("Python", "torch", "SpeechBrain", "soundfile", "AAC", "CPU cores"):
         assert kind in kinds
@@ -228,5 +229,5 @@ def test_versions_that_do_not_match_are_named(
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: torchaudio\nVersion: 2.8.1\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (finding,) = (found for found in check_installation() if found.kind == "torch")
-    assert finding.verdict is Verdict.PROBLEM
+    assert finding.status is Status.PROBLEM
     assert "torchaudio 2.8.1" in finding.text

@@ -80,7 +80,7 @@ def test_every_recording_is_listed_once_and_no_speaker_is_in_two_parts(original,
         name = Path(row["wav"]).relative_to(original).parts[1:]
         seconds = 1.1 + 0.1 * NAMES.index("/".join(name))
         assert float(row["duration"]) == pytest.approx(seconds, abs=0.15)  # codecs pad
-    assert prepared.quarantined == {} and prepared.other_files == 1
+    assert prepared.quarantined == [] and prepared.other_files == 1
     for part in parts:
         assert len(read_manifest(tmp_path / f"{part}.csv")) == len(parts[part])
         assert prepared.parts[part].recordings == len(parts[part])
@@ -102,10 +102,10 @@ def test_bad_files_are_named_with_their_reason(folder, tmp_path, noisy_tone):
     speaker = folder / "s3"
     bad = {
         "silent.wav": "silent",
-        "short.wav": "short: 0.50 s",
-        "empty.wav": "cannot be read",
-        "no_audio.mp3": "cannot be read",
-        "broken_off.flac": "cannot be read",
+        "short.wav": "lasts 0.500 s",
+        "empty.wav": "holds no samples",
+        "no_audio.mp3": "is not readable audio",
+        "broken_off.flac": "breaks off",
         ".hidden.wav": "hidden",
         "line\nbreak.wav": "rename",
         "dangling.wav": "cannot be reached",
@@ -134,8 +134,10 @@ def test_bad_files_are_named_with_their_reason(folder, tmp_path, noisy_tone):
     }
     data = tmp_path / "data"
     prepared = prepare_folder(folder, data)
-    reasons = {row["source"]: row["details"] for row in rows_of(data / "quarantine.csv")}
-    assert reasons == prepared.quarantined and reasons.keys() == expected.keys()
+    rows = [tuple(row.values()) for row in rows_of(data / "quarantine.csv")]
+    assert rows == prepared.quarantined
+    reasons = {source: details for source, _, details in rows}
+    assert reasons.keys() == expected.keys()
     assert all(word in reasons[path] for path, word in expected.items())
     listed = [
         row["wav"] for part in ("train", "valid", "test") for row in rows_of(data / f"{part}.csv")
@@ -159,7 +161,7 @@ def test_links_are_followed_but_nothing_is_listed_twice(folder, tmp_path):
     (folder / "s5").rename(tmp_path / "s5")
     (folder / "s5").symlink_to(tmp_path / "s5")
     prepared = prepare_folder(folder, tmp_path / "data")
-    assert {*prepared.quarantined} == {"s4/circle", "s8"}
+    assert [fault.source for fault in prepared.quarantined] == ["s4/circle", "s8"]
     assert sum(part.recordings for part in prepared.parts.values()) == FILES
 
 
@@ -203,13 +205,14 @@ def test_decoding_finds_damage_in_the_middle(folder, tmp_path, noisy_tone):
     middle = len(damaged) // 2
     damaged[middle : middle + 20000] = bytes(20000)
     path.write_bytes(damaged)
-    assert "s3/long.flac" in prepare_folder(folder, tmp_path / "data", decode=True).quarantined
+    (fault,) = prepare_folder(folder, tmp_path / "data", decode=True).quarantined
+    assert fault.source == "s3/long.flac"
 
 
 def test_a_damaged_memory_is_not_believed(folder, tmp_path):
     prepare_folder(folder, tmp_path / "data")
-    (tmp_path / "data/probes.csv").write_text("nonsense\n")
-    with pytest.raises(ValueError, match=r"probes\.csv.*delete it"):
+    (tmp_path / "data/probes.jsonl").write_text("nonsense\n")
+    with pytest.raises(ValueError, match=r"probes\.jsonl.*delete this file"):
         prepare_folder(folder, tmp_path / "data")
 
 
@@ -247,7 +250,7 @@ def test_all_speakers_may_test_and_tables_of_other_parts_go(original, tmp_path):
     prepare_folder(original, tmp_path)
     prepare_folder(original, tmp_path, valid_fraction=0.0, test_fraction=1.0)
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("test.csv", "test_trials.txt", "quarantine.csv", "probes.csv")
+        *("test.csv", "test_trials.txt", "quarantine.csv", "probes.jsonl")
     }
     assert len(rows_of(tmp_path / "test.csv")) == FILES
 

@@ -30,7 +30,7 @@ from recipes.OpenSpeech.prepare import (
 from recipes.OpenSpeech.sounds import NOISE_KINDS, make_room, make_sounds
 from recipes.OpenSpeech.sources import read_prepared
 from recipes.OpenSpeech.words import FADE_SAMPLES, join_words, make_recordings
-from simple_spk.corpora.tables import Recording
+from simple_spk.corpora.tables import Utterance
 from simple_spk.data.augmentation import Augmentation
 from simple_spk.data.manifest import read_manifest
 from simple_spk.inference.trial_evaluation import VerificationEvaluation
@@ -148,7 +148,7 @@ def test_each_corpus_has_a_list_of_its_validation_speakers(data, tmp_path, caplo
                 ).trials
                 assert set(trials.ids) == {row["ID"] for row in here}
                 assert len(trials) == len(here) * (len(here) - 1) // 2
-    alone = [Recording(f"c/{take}", f"{take}.wav", 1.0, "Ann", "c") for take in range(3)]
+    alone = [Utterance(f"c/{take}", f"{take}.wav", 1.0, "Ann", "c") for take in range(3)]
     write_lists_of_corpora(tmp_path, "valid", alone)
     assert "valid_trials_c.txt: pairs of one speaker and of two are needed" in caplog.text
     assert not list(tmp_path.iterdir())
@@ -241,8 +241,9 @@ def test_unusable_words_are_named_and_stay_named(noisy_tone, tmp_path):
     corpus = find_words(tmp_path, AUDIOMNIST)
     assert [path.name for path in corpus.strangers] == ["stranger.wav"]
     faults = make_recordings(corpus.speakers[0].files, tmp_path / "made/am01")
-    reasons = [faults[str(tmp_path / "01" / name)] for name in names[:3]]
-    for reason, word in zip(reasons, ("cannot be read", "silent", "short"), strict=True):
+    kinds = {fault.source: fault.kind for fault in faults}
+    reasons = [kinds[str(tmp_path / "01" / name)] for name in names[:3]]
+    for reason, word in zip(reasons, ("not audio", "silent", "too short"), strict=True):
         assert word in reason
     assert make_recordings(corpus.speakers[0].files, tmp_path / "made/am01") == faults
     assert len(list((tmp_path / "made/am01").glob("*.flac"))) == 1

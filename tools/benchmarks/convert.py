@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk import SAMPLE_RATE
-from simple_spk.corpora.conversion import Settings, SourceFile, convert
+from simple_spk.corpora.conversion import Settings, convert
+from simple_spk.corpora.inspection import AudioFile
 from simple_spk.data.audio import read_recording
 from tools.benchmarks.measure import Row, in_turns
 from tools.write_m4a import write_m4a
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _make_sources(folder: Path, data: Path | None) -> list[SourceFile]:
+def _make_sources(folder: Path, data: Path | None) -> list[AudioFile]:
     """Encode recordings of real speech, or else of tones in noise, as VoxCeleb2 has them."""
     speech = sorted((data / "speech").rglob("*.ogg"))[: 4 * FILES] if data else []
     if data is not None and not speech:
@@ -51,7 +52,7 @@ def _make_sources(folder: Path, data: Path | None) -> list[SourceFile]:
             path = folder / f"{number:02d}-{copy}.m4a"
             if copy:
                 os.link(original, path)
-            sources.append(SourceFile(path.name, path.stat().st_size, path.stat().st_mtime_ns))
+            sources.append(AudioFile(path.name, path.stat().st_size, path.stat().st_mtime_ns))
     return sources
 
 
@@ -67,11 +68,11 @@ def _waveform(number: int, speech: list[Path]) -> NDArray[np.float32]:
     return (0.1 * tones + 0.01 * noise).astype(np.float32)
 
 
-def _compare(folder: Path, sources: list[SourceFile], audio_format: str, what: str) -> list[Row]:
+def _compare(folder: Path, sources: list[AudioFile], audio_format: str, what: str) -> list[Row]:
     """A row for ours, and one for ffmpeg."""
     numbers = count()
 
-    def ours(chosen: list[SourceFile]) -> None:
+    def ours(chosen: list[AudioFile]) -> None:
         target = folder / f"ours-{audio_format}-{next(numbers)}"
         settings = Settings("flac" if audio_format == "flac" else "wav")
         convert(folder / "m4a", chosen, target / "audio", target / "journal", settings, workers=1)

@@ -8,16 +8,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from simple_spk.corpora.inspection import Depth
 from simple_spk.data.trials import read_trials
 from simple_spk.distributed import usable_cores
 from simple_spk.doctor.corpus import (
-    Depth,
-    Inspection,
+    InspectionOptions,
     check_copy,
     check_voxceleb,
+    copy_of_folder,
+    copy_of_manifest,
     usable_in_folder,
 )
-from simple_spk.doctor.corpus_copy import copy_of_folder, copy_of_manifest
 from simple_spk.doctor.finding import Finding, as_json, as_text, is_well, write_names
 from simple_spk.doctor.installation import check_installation
 from simple_spk.doctor.trials import check_trials
@@ -53,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     data.add_argument(
         "--shortest",
         type=float,
-        default=Inspection.shortest_seconds,
+        default=InspectionOptions.shortest_seconds,
         metavar="SECONDS",
         help="recordings that are shorter are too short to train on (default 1)",
     )
@@ -106,8 +107,8 @@ def run(options: Namespace) -> int:
             f"--voxceleb1, --voxceleb2, --manifest or --audio-folder"
         )
     findings = check_installation([folder for folder in folders if folder is not None])
-    depth = Depth.SAMPLES if options.deep else Depth.HEADERS
-    inspection = Inspection(
+    depth = Depth.SAMPLES if options.deep else Depth.ENDS
+    inspection = InspectionOptions(
         Depth.NAMES if options.names_only else depth, options.shortest, options.processes
     )
     data_findings, usable = _check_data(options, inspection)
@@ -121,7 +122,9 @@ def run(options: Namespace) -> int:
     return 0 if is_well(findings) else 1
 
 
-def _check_data(options: Namespace, inspection: Inspection) -> tuple[list[Finding], set[str]]:
+def _check_data(
+    options: Namespace, inspection: InspectionOptions
+) -> tuple[list[Finding], set[str]]:
     """Findings about the copies, and the names of usable recordings in any of them."""
     expected = None if options.utterances is None else read_utterance_list(options.utterances)
     findings: list[Finding] = []
@@ -143,7 +146,9 @@ def _check_data(options: Namespace, inspection: Inspection) -> tuple[list[Findin
     return findings, usable
 
 
-def _check_trials(options: Namespace, usable: set[str], inspection: Inspection) -> list[Finding]:
+def _check_trials(
+    options: Namespace, usable: set[str], inspection: InspectionOptions
+) -> list[Finding]:
     """Findings about trial lists: a recording is at hand if any of the given places has it."""
     lists = [read_trials(path) for path in options.trials]
     in_folder: set[str] = set()
@@ -164,7 +169,7 @@ def _check_training(options: Namespace) -> list[Finding]:
     import torch
 
     from simple_spk.doctor.training import check_training
-    from simple_spk.doctor.training_setting import TrainingSetting, read_setting
+    from simple_spk.doctor.training_needs import TrainingSetting, read_setting
 
     setting = TrainingSetting() if options.hparams is None else read_setting(options.hparams)
     if options.batch is not None:

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from simple_spk.corpora.musan_rirs import prepare_musan, prepare_rooms
-from simple_spk.corpora.prepared import Prepared, counted
+from simple_spk.corpora.tables import PreparedCorpus, count_kinds
 from simple_spk.corpora.voxceleb import prepare_voxceleb1, prepare_voxceleb2
 from simple_spk.data.voxceleb_lists import TOTALS
 from simple_spk.distributed import usable_cores
@@ -87,9 +87,10 @@ def run(options: Namespace) -> int:
     """Prepare, and say what was made; 1 if some recordings cannot be used."""
     if options.workers < 1:
         raise ValueError(f"--workers is {options.workers}, but at least one has to work")
-    prepared: Prepared = options.prepare(options)
+    prepared: PreparedCorpus = options.prepare(options)
+    speakers = "kinds" if options.prepare is _sounds else "speakers"
     print(
-        f"{prepared.recordings} recordings of {prepared.speakers} {prepared.speakers_are}, "
+        f"{prepared.recordings} recordings of {prepared.speakers} {speakers}, "
         f"{prepared.hours:.1f} hours, in {prepared.manifest}"
     )
     if prepared.ignored:
@@ -97,8 +98,9 @@ def run(options: Namespace) -> int:
         print(f"{prepared.ignored.total()} other files were ignored: {kinds}")
     if not prepared.quarantined:
         return 0
+    bad = prepared.quarantined
     print(
-        f"{len(prepared.quarantined)} recordings cannot be used ({counted(prepared.quarantined)}); "
+        f"{len(bad)} recordings cannot be used ({count_kinds(bad)}); "
         f"they are left out, and listed in {prepared.quarantine}",
         file=sys.stderr,
     )
@@ -111,7 +113,7 @@ def _add_folders(parser: ArgumentParser, holds: str) -> None:
     parser.add_argument("target", type=Path, metavar="TARGET", help="the data folder to make")
 
 
-def _voxceleb2(options: Namespace) -> Prepared:
+def _voxceleb2(options: Namespace) -> PreparedCorpus:
     """Prepare VoxCeleb2 as the options say, and tell whether all of it was there."""
     prepared = prepare_voxceleb2(
         options.source,
@@ -130,7 +132,7 @@ def _voxceleb2(options: Namespace) -> Prepared:
     return prepared
 
 
-def _voxceleb1(options: Namespace) -> Prepared:
+def _voxceleb1(options: Namespace) -> PreparedCorpus:
     """Prepare VoxCeleb1 as the options say, and tell of the validation list."""
     prepared = prepare_voxceleb1(options.source, options.target, options.trials, options.workers)
     if prepared.validation_recordings:
@@ -140,7 +142,7 @@ def _voxceleb1(options: Namespace) -> Prepared:
     return prepared
 
 
-def _sounds(options: Namespace) -> Prepared:
+def _sounds(options: Namespace) -> PreparedCorpus:
     """Prepare noises or rooms as the options say."""
     prepare = {"musan": prepare_musan, "rooms": prepare_rooms}[options.corpus]
     return prepare(options.source, options.target, options.workers)
