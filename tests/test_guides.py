@@ -23,7 +23,7 @@ from tools.make_toy_corpus import write_speaker
 from tools.write_m4a import write_m4a
 
 ROOT = Path(__file__).parents[1]
-GUIDES = sorted(set(ROOT.glob("docs/*.md")) - {ROOT / "docs/README.md", ROOT / "docs/map.md"})
+GUIDES = sorted(set(ROOT.glob("docs/*.md")) - {ROOT / "docs/README.md"})
 PAGES = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 LINKED = [*PAGES, ROOT / "RESULTS.md", *ROOT.glob("recipes/*/*.md")]
 
