@@ -33,7 +33,7 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
-LINK = re.compile(r"(?:\]\(|src=\")(?!https?:|#)([^)#\"]+)")
+LINK = re.compile(r"(?:\]\(|src=\")(?!https?:)([^)#\"]*)(?:#([^)\"]+))?")
 
 
 @dataclass(frozen=True)
@@ -161,14 +161,24 @@ def test_the_readme_can_be_followed(clone: Path, tmp_path: Path) -> None:
     follow((ROOT / "README.md").read_text(encoding="utf-8"), clone, tmp_path / "blocks")
 
 
+def anchors_of(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_guides_are_listed_and_links_lead_somewhere() -> None:
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     assert GUIDES and all(f"({guide.name})" in index for guide in GUIDES)
     for page in PAGES:
         blocks_of(page.read_text(encoding="utf-8"))
     for page in LINKED:
-        for link in LINK.findall(page.read_text(encoding="utf-8")):
-            assert (page.parent / link).exists(), f"{page.name} leads to {link}, which is not there"
+        for link, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+            target = page.parent / link if link else page
+            assert target.exists(), f"{page.name} links to {link}, which does not exist"
+            if anchor:
+                anchors = anchors_of(target.read_text(encoding="utf-8"))
+                assert anchor in anchors, f"{page.name} links to {link}#{anchor}: no such heading"
 
 
 @pytest.mark.parametrize(
