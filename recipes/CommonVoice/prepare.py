@@ -208,7 +208,8 @@ def limit_clips(clips: Sequence[Clip], maximum: int) -> list[Clip]:
     for several in of_speaker.values():
         count = min(maximum, len(several))
         rows = np.linspace(0, len(several) - 1, count).round().astype(int)
-        chosen += [several[row] for row in rows]
+        by_session = sorted(several, key=lambda clip: (clip.session, clip.file))
+        chosen += [by_session[row] for row in rows]
     return sorted(chosen)
 
 
