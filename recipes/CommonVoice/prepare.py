@@ -30,10 +30,17 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from simple_spk import SAMPLE_RATE
 from simple_spk.cli.errors import exit_code
-from simple_spk.corpora.conversion import Settings, SourceFile, convert
-from simple_spk.corpora.prepared import Quarantined, counted, write_quarantine
+from simple_spk.corpora.conversion import Settings, convert
+from simple_spk.corpora.inspection import AudioFile
 from simple_spk.corpora.splits import split_speakers
-from simple_spk.corpora.tables import Recording, of_speakers, write_recordings
+from simple_spk.corpora.tables import (
+    Quarantined,
+    Utterance,
+    count_kinds,
+    of_speakers,
+    write_quarantine,
+    write_utterances,
+)
 from simple_spk.corpora.trial_lists import all_pairs, write_trials
 from simple_spk.data.trials import Trials
 
@@ -56,7 +63,7 @@ class Clip(NamedTuple):
         return f"{self.speaker}/{self.session}/{Path(self.file).stem}"
 
 
-class Prepared(NamedTuple):
+class PreparedRelease(NamedTuple):
     """What was written."""
 
     parts: dict[str, str]  # a line of summary for each
@@ -76,7 +83,7 @@ def prepare_common_voice(
     same_session_targets: bool = False,
     workers: int = 2,
     seed: int = 0,
-) -> Prepared:
+) -> PreparedRelease:
     """Convert the clips and write manifests and trial lists.
 
     tables: which of validated, other and invalidated to read.
@@ -90,9 +97,8 @@ def prepare_common_voice(
     names = [root.name for root in roots]
     if len(set(names)) < len(names):
         raise ValueError(f"a language is given twice: {', '.join(names)}")
-    clips: list[Clip] = []
     faults: list[Quarantined] = []
-    recordings: list[Recording] = []
+    utterances: list[Utterance] = []
     for root in roots:
         found, wrong = read_clips(root, tables, session_gap)
         chosen = limit_clips(found, maximum_clips)
@@ -113,40 +119,39 @@ def prepare_common_voice(
                 continue
             path = f"audio/{Settings().target_name(clip.file)}"
             seconds = outcome.samples / SAMPLE_RATE
-            recordings.append(Recording(clip.id, path, seconds, clip.speaker, clip.language))
-        clips += chosen
-    count = Counter(recording.speaker for recording in recordings)
-    alone = [recording for recording in recordings if count[recording.speaker] < FEWEST_CLIPS]
+            utterances.append(Utterance(clip.id, path, seconds, clip.speaker, clip.language))
+    count = Counter(utterance.speaker for utterance in utterances)
+    alone = [utterance for utterance in utterances if count[utterance.speaker] < FEWEST_CLIPS]
     faults += [
-        Quarantined(recording.path, "alone", "is the only usable clip of its speaker")
-        for recording in alone
+        Quarantined(utterance.path, "alone", "is the only usable clip of its speaker")
+        for utterance in alone
     ]
-    recordings = [recording for recording in recordings if count[recording.speaker] > 1]
+    utterances = [utterance for utterance in utterances if count[utterance.speaker] > 1]
     data_folder.mkdir(parents=True, exist_ok=True)
     write_quarantine(data_folder / "quarantine.csv", faults)
-    if not recordings:
+    if not utterances:
         raise ValueError(
-            f"no speaker has {FEWEST_CLIPS} usable clips ({counted(faults) or 'no clips'}): see "
+            f"no speaker has {FEWEST_CLIPS} usable clips ({count_kinds(faults) or 'no clips'}): see "
             f"{data_folder / 'quarantine.csv'}"
         )
-    speakers = {recording.speaker for recording in recordings}
+    speakers = {utterance.speaker for utterance in utterances}
     split = split_speakers(speakers, valid_fraction, test_fraction, seed)
     summaries: dict[str, str] = {}
     trials_of: dict[str, Trials] = {}
-    of_part = {part: of_speakers(recordings, names) for part, names in split._asdict().items()}
+    of_part = {part: of_speakers(utterances, names) for part, names in split._asdict().items()}
     for part in ("valid", "test"):
         if of_part[part]:
             trials_of[part] = cross_session_trials(
                 of_part[part], clips_in_trials, maximum_trials, same_session_targets, seed
             )
-    for part, chosen_recordings in of_part.items():
-        if not chosen_recordings:
+    for part, chosen_utterances in of_part.items():
+        if not chosen_utterances:
             continue
         if part in trials_of:
             write_trials(data_folder / f"{part}_trials.txt", trials_of[part])
-        write_recordings(data_folder / f"{part}.csv", chosen_recordings)
-        summaries[part] = _summary(chosen_recordings, trials_of.get(part))
-    return Prepared(summaries, faults)
+        write_utterances(data_folder / f"{part}.csv", chosen_utterances)
+        summaries[part] = _summary(chosen_utterances, trials_of.get(part))
+    return PreparedRelease(summaries, faults)
 
 
 def read_clips(
@@ -214,7 +219,7 @@ def limit_clips(clips: Sequence[Clip], maximum: int) -> list[Clip]:
 
 
 def cross_session_trials(
-    recordings: Sequence[Recording],
+    utterances: Sequence[Utterance],
     per_speaker: int,
     maximum: int,
     same_session_targets: bool,
@@ -222,10 +227,10 @@ def cross_session_trials(
 ) -> Trials:
     """Pairs within a language, targets of two sessions; non-targets drawn down to ``maximum``."""
     trials = all_pairs(
-        [recording.name for recording in recordings],
-        [recording.speaker for recording in recordings],
+        [utterance.name for utterance in utterances],
+        [utterance.speaker for utterance in utterances],
         per_speaker,
-        groups=[recording.group for recording in recordings],
+        groups=[utterance.group for utterance in utterances],
     )
     assert trials.is_target is not None
     session = np.array([name.rpartition("/")[0] for name in trials.ids])
@@ -286,21 +291,21 @@ def _key(name: str) -> tuple[int, str]:
     return (int(match[1]) if match else 0, name)
 
 
-def _source(folder: Path, clip: Clip) -> SourceFile:
+def _source(folder: Path, clip: Clip) -> AudioFile:
     """A clip with its size and time of change; missing ones are reported by the conversion."""
     try:
         status = (folder / clip.file).stat()
     except FileNotFoundError:
-        return SourceFile(clip.file, -1, -1)
-    return SourceFile(clip.file, status.st_size, status.st_mtime_ns)
+        return AudioFile(clip.file, -1, -1)
+    return AudioFile(clip.file, status.st_size, status.st_mtime_ns)
 
 
-def _summary(recordings: Sequence[Recording], trials: Trials | None) -> str:
+def _summary(utterances: Sequence[Utterance], trials: Trials | None) -> str:
     """What a part holds, in a line."""
-    speakers = len({recording.speaker for recording in recordings})
-    sessions = len({recording.name.rpartition("/")[0] for recording in recordings})
-    hours = sum(recording.duration_seconds for recording in recordings) / 3600
-    line = f"{speakers} speakers, {sessions} sessions, {len(recordings)} clips, {hours:.2f} hours"
+    speakers = len({utterance.speaker for utterance in utterances})
+    sessions = len({utterance.name.rpartition("/")[0] for utterance in utterances})
+    hours = sum(utterance.duration_seconds for utterance in utterances) / 3600
+    line = f"{speakers} speakers, {sessions} sessions, {len(utterances)} clips, {hours:.2f} hours"
     if trials is None or trials.is_target is None:
         return line
     return f"{line}, {int(trials.is_target.sum())} target of {len(trials)} trials"
@@ -350,7 +355,7 @@ def run(options: argparse.Namespace) -> None:
     for part, summary in prepared.parts.items():
         print(f"{part}: {summary}")
     print(
-        f"left out: {counted(prepared.quarantined) or 'nothing'} "
+        f"left out: {count_kinds(prepared.quarantined) or 'nothing'} "
         f"(see {options.data_folder / 'quarantine.csv'})"
     )
 
