@@ -131,7 +131,7 @@ def prepare_common_voice(
     write_quarantine(data_folder / "quarantine.csv", faults)
     if not utterances:
         raise ValueError(
-            f"no speaker has {FEWEST_CLIPS} usable clips ({count_kinds(faults) or 'no clips'}): see "
+            f"no speaker has {FEWEST_CLIPS} usable clips ({count_kinds(faults)}): see "
             f"{data_folder / 'quarantine.csv'}"
         )
     speakers = {utterance.speaker for utterance in utterances}
