@@ -63,7 +63,7 @@ def gallery_page(
         title=title,
         queries=shown,
         total=len(names),
-        table=table.path.name,
+        table_name=table.path.name,
         seed=seed,
     )
 

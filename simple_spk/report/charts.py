@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib import rc_context
-from matplotlib import style as matplotlib_style
+from matplotlib import rc_context, style
 from matplotlib.figure import Figure  # without pyplot: no window system, no global state
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
@@ -124,7 +123,7 @@ class ObservedRatios(NamedTuple):
 
 def chart_style() -> AbstractContextManager[None]:
     """The context in which charts are drawn and saved; settings of the user do not matter."""
-    return matplotlib_style.context(["default", Path(__file__).with_name("charts.mplstyle")])
+    return style.context(["default", Path(__file__).with_name("charts.mplstyle")])
 
 
 def palette_css() -> str:
@@ -165,9 +164,8 @@ def write_det_plot(
             text = re.sub(r"(?<=<style type=\"text/css\">)[^<]*", own_style, text, count=1)
             partial.write_text(text, encoding="utf-8", newline="\n")
         else:
-            figure.savefig(
-                partial, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None
-            )
+            undated = {"CreationDate": None} if kind == "pdf" else None
+            figure.savefig(partial, format=kind, metadata=undated)
 
 
 def det_chart(curves: Sequence[Curve]) -> Chart:
@@ -180,19 +178,20 @@ def det_figure(curves: Sequence[Curve], with_names: bool = False) -> Figure:
     limits = det_limits([curve.rates for curve in curves])
     ends = probit(limits)
     equal = [equal_error_rate(curve.rates).rate for curve in curves]
-    legend = {}
-    if with_names:
-        for number, (curve, rate) in enumerate(zip(curves, equal, strict=True)):
-            label = textwrap.fill(f"{curve.name}: EER {100 * rate:.2f} %", LEGEND_CHARACTERS)
-            legend[label] = Line2D([], [], **_line(number))
     # Lists differ only in whether they have a threshold of their own, which comes last.
-    for place, point in enumerate(max((curve.points for curve in curves), key=len)):
-        look = _marker(point.name, place, LIGHT["quiet"])
-        legend[point.name] = Line2D([], [], linestyle="", **look)
+    points = max((curve.points for curve in curves), key=len)
+    labels = [point.name for point in points]
+    shapes = [_marker(name, place, LIGHT["quiet"]) for place, name in enumerate(labels)]
+    if with_names:
+        named = zip(curves, equal, strict=True)
+        texts = [f"{curve.name}: EER {100 * rate:.2f} %" for curve, rate in named]
+        labels = [textwrap.fill(text, LEGEND_CHARACTERS) for text in texts] + labels
+        shapes = [_line(number) for number in range(len(curves))] + shapes
     columns = 1 if with_names else 2
-    rows = math.ceil(sum(1 + label.count("\n") for label in legend) / columns)
-    titles = {"xlabel": "False alarms (%)", "ylabel": "Misses (%)"}
-    figure, axes = _axes(388 + 17.5 * rows, **titles, xlim=ends, ylim=ends)
+    rows = math.ceil(sum(1 + label.count("\n") for label in labels) / columns)
+    figure, axes = _axes(
+        388 + 17.5 * rows, xlabel="False alarms (%)", ylabel="Misses (%)", xlim=ends, ylim=ends
+    )
     ticks = probit(limits.ticks), [f"{100 * tick:g}" for tick in limits.ticks]
     axes.set_xticks(*ticks)
     axes.set_yticks(*ticks)
@@ -203,9 +202,10 @@ def det_figure(curves: Sequence[Curve], with_names: bool = False) -> Figure:
             # The interpolated rate is the point where the curve meets the diagonal.
             errors = (rate, rate) if place == 0 else (point.false_alarm_rate, point.miss_rate)
             if limits.contain(*errors):
-                look = _marker(point.name, place, COLORS[number % len(COLORS)])
-                axes.plot(*probit(errors), **look)
-    figure.legend(legend.values(), legend, loc="outside lower center", ncols=columns)
+                color = COLORS[number % len(COLORS)]
+                axes.plot(*probit(errors), **_marker(point.name, place, color))
+    handles = [Line2D([], [], **look) for look in shapes]
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
     return figure
 
 
@@ -222,16 +222,18 @@ def histogram_chart(
         (p.threshold, p.name, LIGHT["c3" if p.name == OWN_THRESHOLD else "text"]) for p in points
     ]
     figure, axes = _axes(300, lines, xlabel="Score", ylabel="Density", xlim=(low, high), yticks=[])
-    parts, shapes = [], []
-    classes = {"non-targets": scores[~is_target], "targets": scores[is_target]}
-    for title, color, dashes in (("non-targets", "c1", (0, (4, 1.5))), ("targets", "c0", "-")):
-        values = classes[title].astype(np.float64)
+    parts = []
+    for title, members, color, dashes in (
+        ("non-targets", ~is_target, LIGHT["c1"], (0, (4, 1.5))),
+        ("targets", is_target, LIGHT["c0"], "-"),
+    ):
+        values = scores[members].astype(np.float64)
         density = np.histogram(values, edges, density=True)[0]
-        look = {"facecolor": (LIGHT[color], 0.22), "edgecolor": LIGHT[color], "linestyle": dashes}
-        shapes.append(axes.stairs(density, edges, fill=True, linewidth=1.5, **look))
+        look = {"facecolor": (color, 0.22), "edgecolor": color, "linestyle": dashes}
+        axes.stairs(density, edges, fill=True, linewidth=1.5, label=title, **look)
         parts.append(f"{title}: mean {values.mean():.4g}, standard deviation {values.std():.3g}")
     axes.set_ylim(bottom=0.0)
-    figure.legend(shapes, list(classes), loc="outside lower center", ncols=2)
+    figure.legend(loc="outside lower center", ncols=2)
     parts += [f"{point.name} threshold {point.threshold:.4g}" for point in points]
     return _chart(figure, name, "Histogram of scores", "; ".join(parts))
 
@@ -250,8 +252,8 @@ def calibration_chart(
     x_limits = _widened(float(found.scores.min()), float(found.scores.max()), 0.05)
     y_limits = _widened(float(found.log_ratios.min()), float(found.log_ratios.max()), 0.08)
     lines = [(score, text, LIGHT["text"]) for score, text in bayes_thresholds]
-    names = {"xlabel": "Score", "ylabel": "Observed log ratio"}
-    figure, axes = _axes(300, lines, **names, xlim=x_limits, ylim=y_limits)
+    figure, axes = _axes(300, lines, xlabel="Score", xlim=x_limits, ylim=y_limits)
+    axes.set_ylabel("Observed log ratio")
     ends = min(x_limits[0], y_limits[0]), max(x_limits[1], y_limits[1])
     axes.plot(ends, ends, color=LIGHT["diagonal"], linewidth=1)
     look = {"color": LIGHT["c0"], "ecolor": (LIGHT["c0"], 0.55), "markeredgecolor": LIGHT["card"]}
@@ -367,7 +369,8 @@ def _marker(name: str, place: int, color: str) -> dict[str, Any]:
     """The look of an operating point, by its name and its place among the points."""
     shape = OWN_MARKER if name == OWN_THRESHOLD else MARKERS[place % len(MARKERS)]
     edge = {"markeredgecolor": LIGHT["card"], "markeredgewidth": 1.2}
-    return {"marker": shape, "markersize": 9, "color": color, "zorder": 3, **edge}
+    look = {"marker": shape, "markersize": 9, "color": color, "linestyle": "", "zorder": 3}
+    return look | edge
 
 
 def _axes(
@@ -383,6 +386,7 @@ def _axes(
     height += LABEL_HEIGHT * len(shown)
     figure = Figure(figsize=(WIDTH / 72, height / 72))
     axes = figure.add_subplot(**options)
+    dashed = {"arrowstyle": "-", "linestyle": "--", "shrinkA": 0, "shrinkB": 0}
     for row, (x, text, color) in enumerate(shown):
         is_left = WIDTH * (x - low) / (high - low) > 7 * len(text) + 20
         axes.annotate(
@@ -391,14 +395,7 @@ def _axes(
             xytext=(x, 1.02 + row * LABEL_HEIGHT / 225),
             xycoords=axes.get_xaxis_transform(),
             horizontalalignment="right" if is_left else "left",
-            arrowprops={
-                "arrowstyle": "-",
-                "color": color,
-                "linestyle": "--",
-                "relpos": (float(is_left), 1.0),
-                "shrinkA": 0,
-                "shrinkB": 0,
-            },
+            arrowprops={"color": color, "relpos": (float(is_left), 1.0), **dashed},
         )
     return figure, axes
 

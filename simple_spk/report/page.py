@@ -1,7 +1,7 @@
 """The report of an evaluation as one self-contained HTML page: no network, no script."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,16 @@ def write_report(
     text = rendered(
         "report.html.j2",
         title="Speaker verification: " + ", ".join(one.curve.name for one in sections),
-        origin=_origin(lists, costs, date),
+        costs=costs,
+        date=date,
+        version=__version__,
         priors=priors,
         min_dcfs=[f"minDCF({prior})" for prior in priors],
         act_dcfs=[f"actDCF({prior})" for prior in priors],
         intervals=next((one.intervals for one in lists if one.intervals), None),
+        thresholds=[
+            f"{one.scored.threshold:.4g}" for one in lists if one.scored.threshold is not None
+        ],
         det=det,
         sections=sections,
     )
@@ -69,25 +74,3 @@ def rendered(template: str, *folders: Path, **values: Any) -> str:
         "strip": strip,
     }
     return environment.get_template(template).render(values)
-
-
-def _origin(
-    lists: Sequence[ReportedList], costs: DetectionCosts, date: str | None
-) -> dict[str, str]:
-    """Where the scores come from, and what the costs mean."""
-    scored = [one.scored for one in lists]
-    thresholds = (f"{one.threshold:.4g}" for one in scored if one.threshold is not None)
-    facts = {
-        "Model": _distinct(one.model for one in scored),
-        "Similarity": _distinct(one.similarity for one in scored),
-        "Own threshold": _distinct(thresholds),
-        "Target priors": ", ".join(map(prior_name, costs.priors)),
-        "Costs": f"miss {costs.miss:g}, false alarm {costs.false_alarm:g}",
-        "Software": f"simple_spk {__version__}",
-    }
-    return facts | ({"Date": date} if date else {})
-
-
-def _distinct(texts: Iterable[str | None]) -> str:
-    """The distinct texts in order, or that there are none."""
-    return ", ".join(dict.fromkeys(text for text in texts if text)) or "not given"
