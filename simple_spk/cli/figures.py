@@ -89,21 +89,23 @@ def report(
         for note in filter(None, map(figures.get, NOTES)):
             print(f"simple-spk: note on {figures['list']}: {note}", file=sys.stderr)
     labeled = [one for one in found if one.scored.trials.is_target is not None]
-    costs = (settings.priors, settings.miss_cost, settings.false_alarm_cost)
+    if options.det is None and options.report is None:
+        return
     # Imported where they are needed: most calls draw nothing, and drawing takes long to import.
-    if options.det is not None:
-        from simple_spk.report.det_plot import write_det_plot
+    from simple_spk.report.charts import DetectionCosts, write_det_plot
 
-        write_det_plot(options.det, [one.scored for one in labeled], *costs)
+    costs = DetectionCosts(settings.priors, settings.miss_cost, settings.false_alarm_cost)
+    if options.det is not None:
+        write_det_plot(options.det, [one.scored for one in labeled], costs)
     if options.report is not None:
         from simple_spk.report.page import write_report
-        from simple_spk.report.sections import Costs, ReportedList
+        from simple_spk.report.sections import ReportedList
 
         lists = [
             ReportedList(scored, figures, figures["intervals"], conditions)
             for scored, figures, conditions in labeled
         ]
-        write_report(options.report, lists, Costs(*costs))
+        write_report(options.report, lists, costs)
 
 
 def _find(scored: ScoredTrials, speakers: NDArray[np.int64] | None, plan: ReportPlan) -> Found:
