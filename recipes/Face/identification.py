@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from simple_spk.evaluation.error_rates import error_rates
 from simple_spk.evaluation.metrics import true_positive_rate_at
-from simple_spk.evaluation.scoring import lifted
+from simple_spk.evaluation.scoring import queries_and_keys
 from simple_spk.models.similarity import Similarity
 
 PROBES_AT_ONCE = 512  # their scores against some thousand templates are a few megabytes
@@ -46,7 +46,8 @@ def search(
     ``others_kept`` of the highest scores between different subjects are kept. The scores of a block
     of probes are all that is in memory.
     """
-    queries, keys = lifted(probes, similarity)[0], lifted(gallery, similarity)[1]
+    queries = queries_and_keys(probes, similarity)[0].cpu().numpy()
+    keys = queries_and_keys(gallery, similarity)[1].cpu().numpy()
     is_mated = mates >= 0
     mate_scores = np.full(len(probes), -np.inf, dtype=np.float32)
     best_others = np.empty(len(probes), dtype=np.float32)

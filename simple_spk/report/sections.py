@@ -34,7 +34,7 @@ WORST_TRIALS = 20
 class ReportedList:
     """A scored list with labels, and all that was computed about it: the page computes no figure.
 
-    ``summary`` is that of ``metrics.summary``, perhaps with more of ``figures.figures_of``;
+    ``summary`` is that of ``metrics.summary``, perhaps with more of ``list_summary.summarize``;
     ``intervals`` are those of ``bootstrap.intervals``.
     """
 
