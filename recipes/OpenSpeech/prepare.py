@@ -176,7 +176,7 @@ def main() -> int:
     )
     add_arguments(parser)
     options = parser.parse_args()
-    return exit_code("prepare.py", lambda: run(options), goes_on=True)
+    return exit_code("prepare.py", lambda: run(options), resumes=True)
 
 
 if __name__ == "__main__":

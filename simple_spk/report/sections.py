@@ -27,7 +27,7 @@ WORST_TRIALS = 20
 class ReportedList:
     """A scored list with labels, and its metrics: the page computes none itself.
 
-    ``summary`` is that of ``metrics.summary``, perhaps with more of ``list_summary.figures_of``;
+    ``summary`` is that of ``metrics.summary``, perhaps with more of ``list_summary.summarize``;
     ``intervals`` are those of ``bootstrap.intervals``.
     """
 
