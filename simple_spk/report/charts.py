@@ -342,12 +342,10 @@ def observed_ratios(scores: NDArray[np.floating], is_target: NDArray[np.bool_]) 
     values = scores.astype(np.float64)
     classes = targets, nontargets = values[is_target], values[~is_target]
     # Existing scores, not means of two, so that some trials lie within any bins.
-    low = min(
-        np.quantile(nontargets, 0.5, method="lower"), np.quantile(targets, 0.001, method="lower")
-    )
-    high = max(
-        np.quantile(targets, 0.5, method="higher"), np.quantile(nontargets, 0.999, method="higher")
-    )
+    low = np.quantile(nontargets, 0.5, method="lower")
+    low = min(low, np.quantile(targets, 0.001, method="lower"))
+    high = np.quantile(targets, 0.5, method="higher")
+    high = max(high, np.quantile(nontargets, 0.999, method="higher"))
     edges = np.linspace(*_widened(float(low), float(high)), CALIBRATION_BINS + 1)
     counts = np.stack([np.histogram(of_class, edges)[0] for of_class in classes])  # (2, bins)
     sums = np.histogram(values, edges, weights=values)[0]
@@ -424,11 +422,8 @@ def _saved_svg(figure: Figure, name: str, **metadata: str) -> str:
     """A figure as the text of an SVG file; equal figures of one name give equal texts."""
     file = io.StringIO()
     with rc_context({"svg.hashsalt": name}):  # identifiers differ between the charts of a page
-        figure.savefig(
-            file,
-            format="svg",
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None, **metadata},
-        )
+        unset = dict.fromkeys(["Date", "Creator", "Format", "Type"])
+        figure.savefig(file, format="svg", metadata=unset | metadata)
     # Half the size: names of groups and fonts are not needed, nor millionths of a pixel.
     text = re.sub(r' id="[\w.]+_\d+"| font-family: [^;]*;', "", file.getvalue())
     text = re.sub(r' transform="rotate\(-0 [^)]*\)"', "", text)
