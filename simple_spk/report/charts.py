@@ -44,8 +44,6 @@ DARK = {
 COLORS = [LIGHT[f"c{number}"] for number in range(6)]
 LINE_STYLES = ("-", "--", ":", "-.")
 MARKERS = "o^svP"
-OWN_MARKER = "D"
-FONTS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif'
 
 WIDTH = 400  # points: about the pixels of a phone's screen, so that text stays readable
 LABEL_HEIGHT = 15
@@ -160,7 +158,7 @@ def write_det_plot(
         kind = path.suffix.removeprefix(".") or "png"
         if kind == "svg":
             text = _saved_svg(figure, "det", Title="DET curves", Description=_det_text(curves))
-            own_style = f"{palette_css()}text {{ font-family: {FONTS}; }}"
+            own_style = f"{palette_css()}text {{ font-family: system-ui, sans-serif; }}"
             text = re.sub(r"(?<=<style type=\"text/css\">)[^<]*", own_style, text, count=1)
             partial.write_text(text, encoding="utf-8", newline="\n")
         else:
@@ -365,7 +363,7 @@ def _line(number: int) -> dict[str, Any]:
 
 def _marker(name: str, place: int, color: str) -> dict[str, Any]:
     """The look of an operating point, by its name and its place among the points."""
-    shape = OWN_MARKER if name == OWN_THRESHOLD else MARKERS[place % len(MARKERS)]
+    shape = "D" if name == OWN_THRESHOLD else MARKERS[place % len(MARKERS)]
     edge = {"markeredgecolor": LIGHT["card"], "markeredgewidth": 1.2}
     look = {"marker": shape, "markersize": 9, "color": color, "linestyle": "", "zorder": 3}
     return look | edge
