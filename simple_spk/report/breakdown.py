@@ -81,8 +81,7 @@ class _Labels(NamedTuple):
 class _Measures:
     """How the trials of a condition are measured."""
 
-    trials: Trials
-    scores: NDArray[np.floating]
+    scored: ScoredTrials
     is_target: NDArray[np.bool_]
     speakers: NDArray[np.int64]  # (len(trials.ids),)
     threshold: float
@@ -91,9 +90,9 @@ class _Measures:
 
     def of(self, label: str, members: NDArray[np.int64]) -> Condition:
         """The condition of the trials at the indexes ``members`` (k,)."""
-        scores, is_target = self.scores[members], self.is_target[members]
-        left = self.speakers[self.trials.enroll[members]]
-        right = self.speakers[self.trials.test[members]]
+        scores, is_target = self.scored.scores[members], self.is_target[members]
+        left = self.speakers[self.scored.trials.enroll[members]]
+        right = self.speakers[self.scored.trials.test[members]]
         speakers = len(np.unique(np.concatenate([left, right])))
         targets = int(np.count_nonzero(is_target))
         nontargets = len(members) - targets
@@ -158,7 +157,7 @@ def breakdown(
     threshold = equal_error_rate(error_rates(scored.scores, is_target)).threshold
     costs = {"priors": priors, "miss_cost": miss_cost, "false_alarm_cost": false_alarm_cost}
     draws = {"replicates": replicates, "level": LEVEL, "seed": seed}
-    measures = _Measures(trials, scored.scores, is_target, speakers, threshold, costs, draws)
+    measures = _Measures(scored, is_target, speakers, threshold, costs, draws)
     labels = {
         name: _labels(metadata.columns[name], found.rows, trials, speakers) for name in chosen
     }
@@ -248,8 +247,6 @@ def _by_equal_words(
     raw = np.where(both_known, np.where(left == right, left, cross), unknown)
     counts = np.bincount(raw, minlength=unknown + 1)
     by_size = np.argsort(-counts[:cross], kind="stable")
-    rank = np.empty(unknown + 1, dtype=np.int64)
-    rank[by_size] = np.arange(cross)
-    rank[[cross, unknown]] = cross, unknown
+    rank = np.argsort([*by_size, cross, unknown])
     names = [f"{word}-{word}" for word in values[by_size].tolist()]
     return _Labels("by the value that both sides share", rank[raw], [*names, "cross", "unknown"])

@@ -44,8 +44,6 @@ DARK = {
 COLORS = [LIGHT[f"c{number}"] for number in range(6)]
 LINE_STYLES = ("-", "--", ":", "-.")
 MARKERS = "o^svP"
-OWN_MARKER = "D"
-FONTS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif'
 
 WIDTH = 400  # points: about the pixels of a phone's screen, so that text stays readable
 LABEL_HEIGHT = 15
@@ -160,7 +158,7 @@ def write_det_plot(
         kind = path.suffix.removeprefix(".") or "png"
         if kind == "svg":
             text = _saved_svg(figure, "det", Title="DET curves", Description=_det_text(curves))
-            own_style = f"{palette_css()}text {{ font-family: {FONTS}; }}"
+            own_style = f"{palette_css()}text {{ font-family: system-ui, sans-serif; }}"
             text = re.sub(r"(?<=<style type=\"text/css\">)[^<]*", own_style, text, count=1)
             partial.write_text(text, encoding="utf-8", newline="\n")
         else:
@@ -342,12 +340,10 @@ def observed_ratios(scores: NDArray[np.floating], is_target: NDArray[np.bool_]) 
     values = scores.astype(np.float64)
     classes = targets, nontargets = values[is_target], values[~is_target]
     # Existing scores, not means of two, so that some trials lie within any bins.
-    low = min(
-        np.quantile(nontargets, 0.5, method="lower"), np.quantile(targets, 0.001, method="lower")
-    )
-    high = max(
-        np.quantile(targets, 0.5, method="higher"), np.quantile(nontargets, 0.999, method="higher")
-    )
+    low = np.quantile(nontargets, 0.5, method="lower")
+    low = min(low, np.quantile(targets, 0.001, method="lower"))
+    high = np.quantile(targets, 0.5, method="higher")
+    high = max(high, np.quantile(nontargets, 0.999, method="higher"))
     edges = np.linspace(*_widened(float(low), float(high)), CALIBRATION_BINS + 1)
     counts = np.stack([np.histogram(of_class, edges)[0] for of_class in classes])  # (2, bins)
     sums = np.histogram(values, edges, weights=values)[0]
@@ -367,7 +363,7 @@ def _line(number: int) -> dict[str, Any]:
 
 def _marker(name: str, place: int, color: str) -> dict[str, Any]:
     """The look of an operating point, by its name and its place among the points."""
-    shape = OWN_MARKER if name == OWN_THRESHOLD else MARKERS[place % len(MARKERS)]
+    shape = "D" if name == OWN_THRESHOLD else MARKERS[place % len(MARKERS)]
     edge = {"markeredgecolor": LIGHT["card"], "markeredgewidth": 1.2}
     look = {"marker": shape, "markersize": 9, "color": color, "linestyle": "", "zorder": 3}
     return look | edge
@@ -424,11 +420,8 @@ def _saved_svg(figure: Figure, name: str, **metadata: str) -> str:
     """A figure as the text of an SVG file; equal figures of one name give equal texts."""
     file = io.StringIO()
     with rc_context({"svg.hashsalt": name}):  # identifiers differ between the charts of a page
-        figure.savefig(
-            file,
-            format="svg",
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None, **metadata},
-        )
+        unset = dict.fromkeys(["Date", "Creator", "Format", "Type"])
+        figure.savefig(file, format="svg", metadata=unset | metadata)
     # Half the size: names of groups and fonts are not needed, nor millionths of a pixel.
     text = re.sub(r' id="[\w.]+_\d+"| font-family: [^;]*;', "", file.getvalue())
     text = re.sub(r' transform="rotate\(-0 [^)]*\)"', "", text)

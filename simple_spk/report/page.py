@@ -1,19 +1,17 @@
 """The report of an evaluation as one self-contained HTML page: no network, no script."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 
 from simple_spk import __version__
 from simple_spk.evaluation.metrics import prior_name
 from simple_spk.io.atomic_file import write_text
-from simple_spk.report import charts
-from simple_spk.report.breakdown import MINIMUM_SPEAKERS, MINIMUM_TRIALS
+from simple_spk.report import breakdown, charts
 from simple_spk.report.charts import DetectionCosts, chart_style, det_chart
-from simple_spk.report.sections import ReportedList, list_section, measure, strip
+from simple_spk.report.sections import ReportedList, list_section, strip
 
 FOLDER = Path(__file__).parent
 
@@ -63,14 +61,7 @@ def rendered(template: str, *folders: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        undefined=StrictUndefined,
+        undefined=ChainableUndefined,  # a metric without an interval has none under any key
     )
-    environment.globals |= {
-        "charts": charts,
-        "isfinite": math.isfinite,
-        "measure": measure,
-        "minimum_speakers": MINIMUM_SPEAKERS,
-        "minimum_trials": MINIMUM_TRIALS,
-        "strip": strip,
-    }
+    environment.globals |= {"breakdown": breakdown, "charts": charts, "strip": strip}
     return environment.get_template(template).render(values)

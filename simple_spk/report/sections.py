@@ -37,13 +37,6 @@ class ReportedList:
     breakdown: Breakdown | None = None
 
 
-class Cell(NamedTuple):
-    """A cell of a table: text, and a smaller line below it."""
-
-    text: str
-    note: str = ""
-
-
 class Section(NamedTuple):
     """Everything that the page shows of one list."""
 
@@ -80,33 +73,19 @@ def list_section(number: int, reported: ReportedList, costs: DetectionCosts) -> 
     )
 
 
-def measure(
-    metrics: Mapping[str, Any],
-    intervals: Mapping[str, Any] | None,
-    keys: Sequence[str],
-    decimals: int = 4,
-) -> Cell:
-    """The metric under ``keys``, with the interval under the same keys below it."""
-    value, bounds = _under(metrics, keys), _under(intervals, keys)
-    note = "" if bounds is None else f"{bounds[0]:.{decimals}f} to {bounds[1]:.{decimals}f}"
-    return Cell("-" if value is None else f"{value:.{decimals}f}", note)
-
-
-def _under(data: Any, keys: Sequence[str]) -> Any:
-    """The value of nested mappings under keys; None if there is none."""
-    for key in keys:
-        data = None if data is None else data.get(key)
-    return data
-
-
 def strip(condition: Condition, column: ConditionColumn, whole_eer: float) -> list[float]:
     """Interval start, rate, interval end and whole list's rate, in percent of a column's scale."""
-    bounds = [_under(one.intervals, ["eer"]) or (one.eer or 0.0,) for one in column.conditions]
-    scale = 1.1 * max(whole_eer, *(max(pair) for pair in bounds))
+    ranges = [_eer_range(one) for one in column.conditions]
+    scale = 1.1 * max(whole_eer, *(high for _, high in ranges))
     if condition.eer is None or scale == 0.0:
         return []
-    low, *_, high = _under(condition.intervals, ["eer"]) or (condition.eer, condition.eer)
+    low, high = _eer_range(condition)
     return [100 * max(rate, 0.0) / scale for rate in (low, condition.eer, high, whole_eer)]
+
+
+def _eer_range(condition: Condition) -> Sequence[float]:
+    """The interval of a condition's equal error rate, or that rate twice; 0 if it has none."""
+    return (condition.intervals or {}).get("eer") or (condition.eer or 0.0,) * 2
 
 
 def _lowest(
