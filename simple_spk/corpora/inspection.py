@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from enum import IntEnum
@@ -87,7 +87,7 @@ def inspect_files(
     in_processes: bool = False,
     with_digest: Sequence[bool] | None = None,
     progress: bool = True,
-) -> Iterator[AudioFacts]:
+) -> Generator[AudioFacts, None, None]:
     """The facts about files, in their order, gathered by ``workers`` threads or processes.
 
     Threads start at once and wait for the disk; processes pay off for many files.

@@ -264,7 +264,8 @@ def _sound_findings(
     for file, fact in rows:
         if fact.digest:
             of_digest[fact.digest].append(file)
-    within, across = [], []
+    within: list[str] = []
+    across: list[str] = []
     for equal in of_digest.values():
         if len(equal) > 1:
             is_one_speaker = len({file.speaker for file in equal}) == 1
