@@ -4,18 +4,17 @@ They are the files that NIST hands out (the CSV tables) and that InsightFace mad
 text files), under their own names, as in ``ijbc_face_tid_mid.txt``.
 """
 
-import codecs
-import re
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from simple_spk.data.field_table import cut_fields, read_text, shown
-from simple_spk.data.text_columns import Fields, look_at_csv
+from simple_spk.data.text_table import csv_frames, misfit, numbered_lines, open_text, read_fields
 from simple_spk.data.trials import Trials
 
 MEDIA_LINE = "image template medium"
@@ -96,51 +95,50 @@ def protocol_prefix(folder: str | Path) -> tuple[Path, str]:
 def read_template_images(path: str | Path) -> TemplateImages:
     """The images and media of templates, from lines ``image template medium``."""
     path = Path(path)
-    content = read_text(path, "list of images").removeprefix(codecs.BOM_UTF8).rstrip()
-    table = cut_fields(content, 3) if content else None
-    numbers = None if table is None else np.stack([table.numbers(1), table.numbers(2)])
-    if table is None or numbers is None or not (numbers % 1 == 0).all():
-        raise ValueError(_misfit(path, rb"\s*\S+\s+\d+\s+\d+\s*", MEDIA_LINE))
-    names, image = table.index(0)
-    template_ids, template = np.unique(numbers[0].astype(np.int64), return_inverse=True)
-    return TemplateImages(
-        names, image[:, 0], template, numbers[1].astype(np.int64), template_ids, path
-    )
+    with open_text(path, "protocol file") as file:
+        table = read_fields(file, path, 3, numeric=[1, 2])
+    if table is not None:
+        template_of_row, medium = table.numbers(1), table.numbers(2)
+        if len(medium) and not (template_of_row % 1).any() and not (medium % 1).any():
+            names, (image,) = table.index(0)
+            ids, template = np.unique(template_of_row.astype(np.int64), return_inverse=True)
+            return TemplateImages(names, image, template, medium.astype(np.int64), ids, path)
+    expected = f"{MEDIA_LINE!r}: fetch it again"
+    raise misfit(path, "protocol file", lambda fields: _are_numbers(fields, slice(1, 3)), expected)
 
 
 def read_template_pairs(path: str | Path, templates: TemplateImages) -> Trials:
-    """Pairs of templates as trials over all templates, from lines ``template template 0|1``.
-
-    IJB-C has 15,658,489 of them: numpy reads the numbers into one array, and no text is kept.
-    """
+    """Pairs of templates as trials over all templates, from lines ``template template 0|1``."""
     path = Path(path)
-    _require_file(path)
-    try:
-        # Blank lines are skipped, and the number sign begins no comment here.
-        rows = np.loadtxt(path, dtype=np.int32, comments=None, ndmin=2)
-    except (ValueError, UnicodeDecodeError, OSError) as error:
-        raise ValueError(_misfit(path, rb"\s*\d+\s+\d+\s+[01]\s*", PAIR_LINE)) from error
-    if rows.shape[1:] != (3,) or not len(rows) or rows[:, 2].min() < 0 or rows[:, 2].max() > 1:
-        raise ValueError(_misfit(path, rb"\s*\d+\s+\d+\s+[01]\s*", PAIR_LINE))
-    enroll, test = (templates.find(side, path, partial(_line_of_row, path)) for side in rows.T[:2])
-    names = [str(number) for number in templates.template_ids.tolist()]
-    return Trials(names, enroll, test, rows[:, 2] == 1, path)
+    with open_text(path, "protocol file") as file:
+        table = read_fields(file, path, 3, numeric=[0, 1], skip_blank=True)
+    if table is not None:
+        enroll, test, is_same = table.numbers(0), table.numbers(1), table.equals(2, "1")
+        is_whole = (enroll % 1 == 0) & (test % 1 == 0)
+        if len(is_same) and (is_whole & (is_same | table.equals(2, "0"))).all():
+            line_of_row = partial(_line_of_row, path)
+            sides = (
+                templates.find(side.astype(np.int64), path, line_of_row) for side in (enroll, test)
+            )
+            names = [str(number) for number in templates.template_ids.tolist()]
+            return Trials(names, *sides, is_same, path)
+    raise misfit(
+        path,
+        "protocol file",
+        lambda fields: _are_numbers(fields, slice(0, 2)) and fields[2] in (b"0", b"1"),
+        f"{PAIR_LINE!r}: fetch it again",
+        skip_blank=True,
+    )
 
 
 def read_subjects(path: str | Path, templates: TemplateImages) -> Subjects:
     """Whose the templates of a gallery or of probes are, from the table of their images."""
     path = Path(path)
-    _require_file(path)
-    table = look_at_csv(path)
-    missing = [name for name in SUBJECT_COLUMNS if name not in table.header]
-    if missing:
-        raise ValueError(
-            f"{path}: its first line is {','.join(table.header)!r}; expected the columns "
-            f"{' and '.join(SUBJECT_COLUMNS)}"
-        )
+    if not path.is_file():
+        raise FileNotFoundError(f"no protocol file at {path}: fetch it, or correct the folder")
     parts = [
-        np.stack([_numbers(path, line, name, columns[name]) for name in SUBJECT_COLUMNS], axis=1)
-        for line, columns in table.blocks()
+        np.stack([_whole_numbers(path, line, texts) for texts in frame], axis=1)
+        for line, frame in csv_frames(path, SUBJECT_COLUMNS)
     ]
     if not parts:
         raise ValueError(f"{path} has no rows: fetch it again")
@@ -181,38 +179,23 @@ def read_identification(
     return IdentificationProtocol(galleries, probes)
 
 
-def _numbers(path: Path, line: int, name: str, fields: Fields) -> NDArray[np.int64]:
-    """The whole numbers (n,) of a column of a block that begins at a line."""
-    texts = fields.as_array()
-    is_number = np.char.isdigit(texts)
-    if not is_number.all():
-        bad = int(np.argmin(is_number))
+def _whole_numbers(path: Path, line: int, texts: pl.Series) -> NDArray[np.int64]:
+    """The whole numbers (n,) of a column; ``line`` is that of the first."""
+    numbers = texts.cast(pl.Int64, strict=False)
+    bad = numbers.is_null().arg_max()
+    if numbers.has_nulls() and bad is not None:
         raise ValueError(
-            f"{path}, line {line + bad}: {name} is {texts[bad].decode()!r}; expected a number"
+            f"{path}, line {line + bad}: {texts.name} is {texts[bad]!r}; expected a number"
         )
-    return texts.astype(np.int64)
+    return numbers.to_numpy()
 
 
-def _require_file(path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"no protocol file at {path}: fetch it, or correct the folder")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a text file that are not blank, with their numbers."""
-    for number, line in enumerate(read_text(path, "protocol file").split(b"\n"), start=1):
-        if line.strip():
-            yield number, line
+def _are_numbers(fields: list[bytes], some: slice) -> bool:
+    """Whether a line has three fields, and some of them are whole numbers."""
+    return len(fields) == 3 and all(field.isdigit() for field in fields[some])
 
 
 def _line_of_row(path: Path, row: int) -> int:
-    """The number of the line that a row stands in."""
-    return next(number for place, (number, _) in enumerate(_lines(path)) if place == row)
-
-
-def _misfit(path: Path, pattern: bytes, layout: str) -> str:
-    """What to say about the first line that breaks the layout."""
-    for number, line in _lines(path):
-        if not re.fullmatch(pattern, line):
-            return f"{path}, line {number}: found {shown(line)}; expected {layout!r}"
-    return f"{path} is empty or damaged; expected lines {layout!r}: fetch it again"
+    """The number of the line that a row stands in, where blank lines do not count."""
+    lines = (number for number, line in numbered_lines(path, "protocol file") if line.strip())
+    return next(itertools.islice(lines, row, None))

@@ -1,13 +1,12 @@
 """Lists of face pairs: which image is compared with which, and in which fold."""
 
-import codecs
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.data.field_table import cut_fields, read_text, shown
+from simple_spk.data.text_table import misfit, open_text, read_fields
 from simple_spk.data.trials import Trials
 
 LAYOUT = "0|1 image image fold"
@@ -33,24 +32,22 @@ def read_face_pairs(path: str | Path) -> FacePairs:
     Unlike a trial of speakers, a pair may stand there twice: published lists have such pairs.
     """
     path = Path(path)
-    content = read_text(path, "list of pairs").removeprefix(codecs.BOM_UTF8).rstrip()
-    table = cut_fields(content, 4) if content else None
-    if table is None:
-        raise ValueError(_misfit(path, content))
-    is_other, is_same = table.are(0, b"0"), table.are(0, b"1")
-    folds = table.numbers(3)
-    if not ((is_other | is_same) & (folds >= 1) & (folds % 1 == 0)).all():
-        raise ValueError(_misfit(path, content))
-    ids, sides = table.index(1, 2)
-    trials = Trials(ids, sides[:, 0].copy(), sides[:, 1].copy(), is_same, path)
-    return FacePairs(trials, folds.astype(np.int64))
+    with open_text(path, "list of pairs") as file:
+        table = read_fields(file, path, 4, numeric=[3])
+    if table is not None:
+        is_other, is_same = table.equals(0, "0"), table.equals(0, "1")
+        folds = table.numbers(3)
+        if len(folds) and ((is_other | is_same) & (folds >= 1) & (folds % 1 == 0)).all():
+            ids, (enroll, test) = table.index(1, 2)
+            return FacePairs(Trials(ids, enroll, test, is_same, path), folds.astype(np.int64))
+    raise misfit(path, "list of pairs", _is_pair, f"{LAYOUT!r}, folds from 1")
 
 
-def _misfit(path: Path, content: bytes) -> str:
-    """What to say about the first line that is no pair."""
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        fields = line.split()
-        fits = len(fields) == 4 and fields[0] in (b"0", b"1")
-        if not (fits and fields[3].isdigit() and int(fields[3]) > 0):
-            return f"{path}, line {number}: found {shown(line)}; expected {LAYOUT!r}, folds from 1"
-    raise AssertionError("called on a list whose lines are all pairs")
+def _is_pair(fields: list[bytes]) -> bool:
+    """Whether the fields of a line are a pair."""
+    return (
+        len(fields) == 4
+        and fields[0] in (b"0", b"1")
+        and fields[3].isdigit()
+        and int(fields[3]) > 0
+    )
