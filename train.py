@@ -148,7 +148,7 @@ def run() -> None:
 
 def main() -> int:
     """Train, and return the exit code."""
-    code = exit_code("train.py", run, goes_on=True)
+    code = exit_code("train.py", run, resumes=True)
     if code == 1:
         print("(SIMPLE_SPK_TRACEBACK=1 shows where it happened)", file=sys.stderr)
     return code

@@ -1,12 +1,13 @@
-"""The README and every guide in docs/ run as they are written, in a copy of the project.
+"""The README and every guide in docs/ are executed as written, in a copy of the project.
 
-Blocks of bash and python are run literally and in order, in one shell from the project's root,
-unless a mark before them says otherwise: ``<!-- not run: REASON -->``, or ``<!-- file: NAME -->``
-for a file that the reader writes. A block of text shows what the block before it prints: each of
-its lines must have the form of a printed line, where numbers may differ and ... stands for
-anything.
+Blocks of bash and python are run in order, in one shell from the root of the project, unless a
+mark precedes them: ``<!-- not run: REASON -->``, or ``<!-- file: NAME -->`` for a file that the
+reader writes. A block of text shows the output of the block before it: each of its lines must
+match an output line, where numbers may differ and ... matches anything. Links must lead to
+existing files and headings, and the new paths in the CHANGELOG must exist.
 """
 
+import ast
 import os
 import re
 import shutil
@@ -23,7 +24,7 @@ from tools.make_toy_corpus import write_speaker
 from tools.write_m4a import write_m4a
 
 ROOT = Path(__file__).parents[1]
-GUIDES = sorted(set(ROOT.glob("docs/*.md")) - {ROOT / "docs/README.md", ROOT / "docs/map.md"})
+GUIDES = sorted(set(ROOT.glob("docs/*.md")) - {ROOT / "docs/README.md"})
 PAGES = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 LINKED = [*PAGES, ROOT / "RESULTS.md", *ROOT.glob("recipes/*/*.md")]
 
@@ -33,12 +34,12 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
-LINK = re.compile(r"(?:\]\(|src=\")(?!https?:|#)([^)#\"]+)")
+LINK = re.compile(r"(?:\]\(|src=\")(?!https?:)([^)#\"]*)(?:#([^)\"]+))?")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a guide, with the mark before it, if any."""
+    """A fenced block of a guide with the mark before it, if any."""
 
     language: str
     text: str
@@ -47,22 +48,24 @@ class Block:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """The blocks of a guide; raises if one is neither run, shown, written nor excused."""
+    """The blocks of a guide; raises if one is neither run, output, a file nor marked."""
     found = [Block(m["language"], m["text"], m["mark"], m["note"]) for m in BLOCK.finditer(text)]
     fences = re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)
     assert len(fences) == 2 * len(found), "a fence is indented, or its mark is misspelled"
     assert text.count("<!--") == sum(block.mark is not None for block in found), "a stray mark"
     for before, block in zip([None, *found], found, strict=False):
         if block.mark is None:
-            assert block.language in ("bash", "python", "text"), f"who runs {block.text!r}?"
+            assert block.language in ("bash", "python", "text"), (
+                f"a block that is never run: {block.text!r}"
+            )
         if block.mark is None and block.language == "text":
             is_run = before and before.mark is None and before.language != "text"
-            assert is_run, f"what prints {block.text!r}?"
+            assert is_run, f"no block before prints {block.text!r}"
     return found
 
 
 def script_of(blocks: list[Block], folder: Path) -> str:
-    """A shell script that runs the blocks, the output of block N into folder/N.txt."""
+    """A shell script that runs the blocks and writes the output of block N to folder/N.txt."""
     folder.mkdir()
     lines = []
     for number, block in enumerate(blocks):
@@ -81,7 +84,7 @@ def script_of(blocks: list[Block], folder: Path) -> str:
 
 
 def form_of(line: str) -> re.Pattern[str]:
-    """What a printed line must look like to be the shown one with other numbers."""
+    """A pattern of output lines that equal the shown line up to numbers and ..."""
     parts = re.split(rf"({NUMBER}|\.\.\.|\s+)", line.strip())
     forms = {"...": ".*"}
     pattern = ""
@@ -96,24 +99,24 @@ def form_of(line: str) -> re.Pattern[str]:
 
 
 def check_shown(shown: str, printed: str) -> None:
-    """Raise unless the shown lines have the form of printed lines, in their order."""
+    """Raise unless the shown lines match lines of the output, in the same order."""
     rest = iter(printed.splitlines())
     for line in filter(str.strip, shown.splitlines()):
         form = form_of(line)
         found = any(form.fullmatch(candidate.strip()) for candidate in rest)
-        assert found, f"the guide shows {line!r}, but printed was:\n{printed}"
+        assert found, f"the guide shows {line!r}, but the output is:\n{printed}"
 
 
 def follow(text: str, clone: Path, folder: Path) -> None:
-    """Do what a guide says, in a copy of the project; raises if anything fails or is not shown."""
+    """Execute a guide in a copy of the project; raises if a command or a shown output fails."""
     blocks = blocks_of(text)
     script = script_of(blocks, folder)
-    with socket.socket() as probe:  # so that suites beside each other do not meet
+    with socket.socket() as probe:  # a free port, for suites that run in parallel
         probe.bind(("", 0))
         port = probe.getsockname()[1]
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),  # what is tested need not be installed
+        "PYTHONPATH": str(ROOT),  # the tested package need not be installed
         "OMP_NUM_THREADS": "1",
         "PORT": str(port),
     }
@@ -124,7 +127,7 @@ def follow(text: str, clone: Path, folder: Path) -> None:
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=3600,  # minutes on an idle machine; others are busy
+        timeout=3600,  # takes minutes on an idle machine
     )
     assert finished.returncode == 0, finished.stderr[-4000:]
     for number, block in enumerate(blocks):
@@ -134,7 +137,7 @@ def follow(text: str, clone: Path, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a fresh clone holds of what guides use; all are followed in it, as by one person."""
+    """A copy of what guides use of the project; all guides run in the same copy."""
     folder = tmp_path_factory.mktemp("project")
     for name in ("hparams", "recipes", "tools"):
         shutil.copytree(ROOT / name, folder / name)
@@ -161,14 +164,45 @@ def test_the_readme_can_be_followed(clone: Path, tmp_path: Path) -> None:
     follow((ROOT / "README.md").read_text(encoding="utf-8"), clone, tmp_path / "blocks")
 
 
+def anchors_of(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_guides_are_listed_and_links_lead_somewhere() -> None:
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     assert GUIDES and all(f"({guide.name})" in index for guide in GUIDES)
     for page in PAGES:
         blocks_of(page.read_text(encoding="utf-8"))
     for page in LINKED:
-        for link in LINK.findall(page.read_text(encoding="utf-8")):
-            assert (page.parent / link).exists(), f"{page.name} leads to {link}, which is not there"
+        for link, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+            target = page.parent / link if link else page
+            assert target.exists(), f"{page.name} links to {link}, which does not exist"
+            if anchor:
+                anchors = anchors_of(target.read_text(encoding="utf-8"))
+                assert anchor in anchors, f"{page.name} links to {link}#{anchor}: no such heading"
+
+
+def names_in(module: str) -> set[str]:
+    """The classes and functions that a module defines."""
+    path = ROOT / f"{module.replace('.', '/')}.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+
+
+def test_new_paths_in_the_changelog_exist() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("## 0.1.0")[0]
+    rows = [re.split(r" *\| *", row)[1:-1] for row in re.findall(r"^\|.*\|$", text, re.MULTILINE)]
+    moved = [row for row in rows if len(row) == 3 and row[0].startswith("`")]
+    assert moved
+    for _, module, names in moved:
+        new_names = set(re.findall(r"`(\w+)`(?! ->)", names))
+        assert new_names <= names_in(module.strip("`")), f"{module}: {names}"
+    renamed = [row[1] for row in rows if len(row) == 2 and row[0].startswith("`simple_spk.")]
+    for cell in renamed:
+        for path in re.findall(r"`(simple_spk\.[a-z_.0-9]+)\.(\w+)", cell):
+            assert path[1] in names_in(path[0]), f"{cell} does not exist"
 
 
 @pytest.mark.parametrize(

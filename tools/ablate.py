@@ -91,7 +91,7 @@ def main() -> int:
         folder, at_once = options.output, options.at_once
         print(run_and_write(variants, options.seeds, folder, overrides, at_once))
 
-    return exit_code("ablate.py", run, goes_on=True)
+    return exit_code("ablate.py", run, resumes=True)
 
 
 if __name__ == "__main__":

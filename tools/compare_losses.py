@@ -118,7 +118,7 @@ def main() -> int:
         folder, at_once = options.output, options.at_once
         print(compare(options.base, options.losses, options.seeds, folder, overrides, at_once))
 
-    return exit_code("compare_losses.py", run, goes_on=True)
+    return exit_code("compare_losses.py", run, resumes=True)
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def main() -> int:
         folder, at_once = options.output, options.at_once
         print(search(options.base, options.candidates, options.seeds, folder, overrides, at_once))
 
-    return exit_code("search_settings.py", run, goes_on=True)
+    return exit_code("search_settings.py", run, resumes=True)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for kind in ("separate", "concatenated"):
             print(f"{kind}: {in_words(found[kind])}")
 
-    return exit_code("cross_validate.py", run, goes_on=True)
+    return exit_code("cross_validate.py", run, resumes=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import io
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,35 +19,28 @@ from recipes.CUB200.rankings import Ranking, read_rankings
 from simple_spk.cli.errors import exit_code
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.io.atomic_file import write_text
-from simple_spk.report.html_parts import document
-from simple_spk.report.style import STYLE
+from simple_spk.report.page import rendered
 from simple_spk.vision.image_files import read_image, to_pillow
 from simple_spk.vision.image_table import ImageTable, read_image_table
 
 THUMBNAIL_PIXELS = 128  # of the longer side; shown at most this large
 JPEG_QUALITY = 80
 
-# Right and wrong differ in sign, word and border, not in color alone.
-GALLERY_STYLE = """
-.rank { display: grid; gap: 8px; grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)); }
-.rank figure { padding: 6px; border-radius: 8px; border: 3px solid var(--rule); min-width: 0; }
-.rank img {
-  display: block; width: 100%; height: 96px; object-fit: contain; background: var(--grid);
-}
-.rank figcaption { margin-top: 4px; font-size: 12px; line-height: 1.3; }
-.rank .right { border-color: var(--c0); } .rank .wrong { border: 3px dashed var(--c1); }
-.rank b { color: var(--text); } .right b { color: var(--c0); } .wrong b { color: var(--c1); }
-.card { break-inside: avoid; }
-"""
-
 
 class Shown(NamedTuple):
     """An image on the page."""
 
-    row: int
-    mark: str  # HTML of ours
-    look: str
+    look: str  # query, right or wrong
     note: str
+    thumbnail: str  # a data address
+
+
+class Query(NamedTuple):
+    """A query image and its neighbors."""
+
+    id: str
+    class_name: str
+    images: list[Shown]  # the query first
 
 
 def gallery_page(
@@ -64,19 +56,20 @@ def gallery_page(
         raise ValueError(f"queries {queries} and neighbors {neighbors} must be at least 1")
     names = list(rankings)
     chosen = np.random.default_rng(seed).permutation(len(names))[:queries]
-    cards = [_card(names[number], rankings[names[number]][:neighbors], table) for number in chosen]
-    body = (
-        f"<h1>{escape(title)}</h1>\n"
-        f'<p class="quiet">{len(cards)} of {len(names):,} images of {escape(table.path.name)}, '
-        f"chosen at random (seed {seed}), each with the images that the model finds most similar, "
-        "nearest first. ✓ right: of the same class. ✗ wrong: of another one.</p>\n"
-        f"{''.join(cards)}"
+    shown = [_query(names[number], rankings[names[number]][:neighbors], table) for number in chosen]
+    return rendered(
+        "gallery.html.j2",
+        Path(__file__).parent,
+        title=title,
+        queries=shown,
+        total=len(names),
+        table_name=table.path.name,
+        seed=seed,
     )
-    return document(title, STYLE + GALLERY_STYLE, body)
 
 
-def _card(query: str, ranking: Ranking, table: ImageTable) -> str:
-    """A query and its neighbors."""
+def _query(query: str, ranking: Ranking, table: ImageTable) -> Query:
+    """A query and its neighbors, with their images."""
     row_of_id = table.row_of_id
     unknown = [name for name in (query, *(name for name, _ in ranking)) if name not in row_of_id]
     if unknown:
@@ -86,29 +79,15 @@ def _card(query: str, ranking: Ranking, table: ImageTable) -> str:
         )
     row = row_of_id[query]
     label = table.class_of_row[row]
-    shown = [Shown(row, "query", "query", table.classes[label])]
-    right = 0
+    class_name = table.classes[label]
+    images = [Shown("query", class_name, _thumbnail(row, table))]
     for name, score in ranking:
-        found = row_of_id[name]
-        is_right = table.class_of_row[found] == label
-        right += is_right
-        mark, look = ("✓ right", "right") if is_right else ("✗ wrong", "wrong")
-        note = f"{table.classes[table.class_of_row[found]]}, score {score:.3f}"
-        shown.append(Shown(found, mark, look, note))
-    return (
-        f'<section class="card"><h3>{escape(table.classes[label])}</h3>'
-        f'<p class="how">{escape(query)}: {right} of {len(ranking)} right</p>'
-        f'<div class="rank">{"".join(_figure(one, table) for one in shown)}</div></section>\n'
-    )
-
-
-def _figure(one: Shown, table: ImageTable) -> str:
-    """An image with its mark."""
-    return (
-        f'<figure class="{one.look}"><img alt="{escape(one.mark)}: {escape(one.note)}" '
-        f'src="{_thumbnail(one.row, table)}"><figcaption><b>{one.mark}</b><br>{escape(one.note)}'
-        "</figcaption></figure>"
-    )
+        row = row_of_id[name]
+        found = table.class_of_row[row]
+        note = f"{table.classes[found]}, score {score:.3f}"
+        look = "right" if found == label else "wrong"
+        images.append(Shown(look, note, _thumbnail(row, table)))
+    return Query(query, class_name, images)
 
 
 def _thumbnail(row: int, table: ImageTable) -> str:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from recipes.Face.ijb_evaluation import TASKS, evaluate_ijb, ijb_table, read_ijb_protocol
 from simple_spk.cli.errors import exit_code
 from simple_spk.cli.options import add_json, add_similarity, named_similarity
-from simple_spk.cli.outputs import check_outputs, inputs_of, show_figures
+from simple_spk.cli.outputs import check_outputs, inputs_of, print_results
 from simple_spk.evaluation.embedding_files import read_embeddings
 
 
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
     protocol = read_ijb_protocol(options.protocol, options.tasks, progress=True)
     embeddings = read_embeddings(options.embeddings)
     result = evaluate_ijb(protocol, embeddings, similarity, progress=True)
-    show_figures(ijb_table(result), json.dumps(result, indent=2), options.json)
+    print_results(ijb_table(result), json.dumps(result, indent=2), options.json)
 
 
 def main() -> int:

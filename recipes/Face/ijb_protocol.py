@@ -4,24 +4,21 @@ The CSV tables are those of NIST, the two text files were made from them by Insi
 their original names, such as ``ijbc_face_tid_mid.txt``.
 """
 
-import csv
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from recipes.Face.pairs import index_names, misfit_message, read_rows
+from simple_spk.data.text_table import csv_frames, misfit, numbered_lines, open_text, read_fields
 from simple_spk.data.trials import Trials
 
-MEDIA_FIELDS = [("image", object), ("template", np.int64), ("medium", np.int64)]
-MEDIA_PATTERN = r"\s*(\S+\s+\d+\s+\d+\s*)?"
-MEDIA_LAYOUT = "image template medium"
-PAIR_FIELDS = [("enroll", np.int32), ("test", np.int32), ("label", np.int8)]
-PAIR_PATTERN = r"\s*(\d+\s+\d+\s+[01]\s*)?"
-PAIR_LAYOUT = "template template 0|1"
+MEDIA_LINE = "image template medium"
+PAIR_LINE = "template template 0|1"
 SUBJECT_COLUMNS = ("TEMPLATE_ID", "SUBJECT_ID")
 
 
@@ -98,25 +95,40 @@ def protocol_prefix(folder: str | Path) -> tuple[Path, str]:
 def read_template_images(path: str | Path) -> TemplateImages:
     """The images and media of templates, from lines ``image template medium``."""
     path = Path(path)
-    rows = read_rows(path, MEDIA_FIELDS, MEDIA_PATTERN, MEDIA_LAYOUT)
-    names, image = index_names(rows["image"])
-    template_ids, template = np.unique(rows["template"], return_inverse=True)
-    return TemplateImages(names, image, template, rows["medium"].copy(), template_ids, path)
+    with open_text(path, "protocol file") as file:
+        table = read_fields(file, path, 3, numeric=[1, 2])
+    if table is not None:
+        template_of_row, medium = table.numbers(1), table.numbers(2)
+        if len(medium) and not (template_of_row % 1).any() and not (medium % 1).any():
+            names, (image,) = table.index(0)
+            ids, template = np.unique(template_of_row.astype(np.int64), return_inverse=True)
+            return TemplateImages(names, image, template, medium.astype(np.int64), ids, path)
+    expected = f"{MEDIA_LINE!r}: fetch it again"
+    raise misfit(path, "protocol file", lambda fields: _are_numbers(fields, slice(1, 3)), expected)
 
 
 def read_template_pairs(path: str | Path, templates: TemplateImages) -> Trials:
-    """Pairs of templates as trials over all templates, from lines ``template template 0|1``.
-
-    IJB-C has 15,658,489 of them.
-    """
+    """Pairs of templates as trials over all templates, from lines ``template template 0|1``."""
     path = Path(path)
-    rows = read_rows(path, PAIR_FIELDS, PAIR_PATTERN, PAIR_LAYOUT)
-    if rows["label"].min() < 0 or rows["label"].max() > 1:
-        raise ValueError(misfit_message(path, PAIR_PATTERN, PAIR_LAYOUT))
-    find_line = partial(_line_of_row, path)
-    enroll, test = (templates.find(rows[side], path, find_line) for side in ("enroll", "test"))
-    names = [str(number) for number in templates.template_ids.tolist()]
-    return Trials(names, enroll, test, rows["label"] == 1, path)
+    with open_text(path, "protocol file") as file:
+        table = read_fields(file, path, 3, numeric=[0, 1], skip_blank=True)
+    if table is not None:
+        enroll, test, is_same = table.numbers(0), table.numbers(1), table.equals(2, "1")
+        is_whole = (enroll % 1 == 0) & (test % 1 == 0)
+        if len(is_same) and (is_whole & (is_same | table.equals(2, "0"))).all():
+            line_of_row = partial(_line_of_row, path)
+            sides = (
+                templates.find(side.astype(np.int64), path, line_of_row) for side in (enroll, test)
+            )
+            names = [str(number) for number in templates.template_ids.tolist()]
+            return Trials(names, *sides, is_same, path)
+    raise misfit(
+        path,
+        "protocol file",
+        lambda fields: _are_numbers(fields, slice(0, 2)) and fields[2] in (b"0", b"1"),
+        f"{PAIR_LINE!r}: fetch it again",
+        skip_blank=True,
+    )
 
 
 def read_subjects(path: str | Path, templates: TemplateImages) -> Subjects:
@@ -124,7 +136,13 @@ def read_subjects(path: str | Path, templates: TemplateImages) -> Subjects:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no protocol file at {path}: fetch it, or correct the folder")
-    rows = np.array(_subject_rows(path), dtype=np.int64)
+    parts = [
+        np.stack([_whole_numbers(path, line, texts) for texts in frame], axis=1)
+        for line, frame in csv_frames(path, SUBJECT_COLUMNS)
+    ]
+    if not parts:
+        raise ValueError(f"{path} has no rows: fetch it again")
+    rows = np.concatenate(parts)
     _, firsts, inverse = np.unique(rows[:, 0], return_index=True, return_inverse=True)
     differs = rows[:, 1] != rows[firsts[inverse], 1]
     if differs.any():
@@ -137,35 +155,6 @@ def read_subjects(path: str | Path, templates: TemplateImages) -> Subjects:
     kept = rows[firsts]
     found = templates.find(kept[:, 0], path, lambda row: int(firsts[row]) + 2)
     return Subjects(found, kept[:, 1], path)
-
-
-def _subject_rows(path: Path) -> list[list[int]]:
-    """Template and subject of each line of a table."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        lines = csv.reader(file)
-        header = next(lines, [])
-        if not set(SUBJECT_COLUMNS) <= set(header):
-            raise ValueError(
-                f"{path}: its first line is {','.join(header)[:200]!r}; expected the columns "
-                f"{' and '.join(SUBJECT_COLUMNS)}"
-            )
-        places = [header.index(name) for name in SUBJECT_COLUMNS]
-        rows = []
-        for line in filter(None, lines):
-            if len(line) != len(header):
-                raise ValueError(
-                    f"{path}, line {lines.line_num}: {len(line)} fields instead of {len(header)}"
-                )
-            for place in places:
-                if not line[place].isdigit():
-                    raise ValueError(
-                        f"{path}, line {lines.line_num}: {header[place]} is "
-                        f"{line[place][:100]!r}; expected a number"
-                    )
-            rows.append([int(line[place]) for place in places])
-    if not rows:
-        raise ValueError(f"{path} has no rows: fetch it again")
-    return rows
 
 
 def read_identification(
@@ -190,7 +179,23 @@ def read_identification(
     return IdentificationProtocol(galleries, probes)
 
 
+def _whole_numbers(path: Path, line: int, texts: pl.Series) -> NDArray[np.int64]:
+    """The whole numbers (n,) of a column; ``line`` is that of the first."""
+    numbers = texts.cast(pl.Int64, strict=False)
+    bad = numbers.is_null().arg_max()
+    if numbers.has_nulls() and bad is not None:
+        raise ValueError(
+            f"{path}, line {line + bad}: {texts.name} is {texts[bad]!r}; expected a number"
+        )
+    return numbers.to_numpy()
+
+
+def _are_numbers(fields: list[bytes], some: slice) -> bool:
+    """Whether a line has three fields, and some of them are whole numbers."""
+    return len(fields) == 3 and all(field.isdigit() for field in fields[some])
+
+
 def _line_of_row(path: Path, row: int) -> int:
-    """The number of the line of a row; blank lines are no rows."""
-    lines = path.read_text(encoding="utf-8-sig").split("\n")
-    return [number for number, line in enumerate(lines, start=1) if line.strip()][row]
+    """The number of the line that a row stands in, where blank lines do not count."""
+    lines = (number for number, line in numbered_lines(path, "protocol file") if line.strip())
+    return next(itertools.islice(lines, row, None))

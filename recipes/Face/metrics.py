@@ -16,7 +16,7 @@ from simple_spk.evaluation.metrics import (
     equal_error_rate,
     true_positive_rate_at,
 )
-from simple_spk.evaluation.scoring import lifted
+from simple_spk.evaluation.scoring import queries_and_keys
 from simple_spk.models.similarity import Similarity
 
 PROBES_AT_ONCE = 512  # their scores against a few thousand templates take a few megabytes
@@ -130,7 +130,8 @@ def search(
     The ``others_kept`` highest scores between different subjects are kept. Only the scores of one
     block of probes are in memory.
     """
-    queries, keys = lifted(probes, similarity)[0], lifted(gallery, similarity)[1]
+    queries = queries_and_keys(probes, similarity)[0].cpu().numpy()
+    keys = queries_and_keys(gallery, similarity)[1].cpu().numpy()
     is_mated = mates >= 0
     mate_scores = np.full(len(probes), -np.inf, dtype=np.float32)
     best_others = np.empty(len(probes), dtype=np.float32)

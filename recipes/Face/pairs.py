@@ -1,22 +1,20 @@
 """Lists of face pairs: the plain form with folds, and the forms in which others publish them."""
 
-import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recipes.Face.alignment import without_suffix
 from simple_spk.corpora.trial_lists import make_trials, plain_id
+from simple_spk.data.text_table import misfit, open_text, read_fields
 from simple_spk.data.trials import Trials
 from simple_spk.io.atomic_file import atomic_write
 
-PAIR_FIELDS = [("label", np.int64), ("first", object), ("second", object), ("fold", np.int64)]
-PAIR_PATTERN = r"\s*[01]\s+\S+\s+\S+\s+0*[1-9]\d*\s*"
+LAYOUT = "0|1 image image fold"
 FOLDS = 10  # of all published sets
 STYLES = "LFW's pairs.txt, CALFW's and CPLFW's 'image number' lines, or '0|1 image image' lines"
 
@@ -40,51 +38,26 @@ def read_face_pairs(path: str | Path) -> FacePairs:
 
     Unlike a trial of speakers, a pair may occur twice: published lists have such pairs.
     """
-    path, layout = Path(path), "0|1 image image fold"
-    rows = read_rows(path, PAIR_FIELDS, PAIR_PATTERN, layout)
-    lines = len(path.read_text(encoding="utf-8").rstrip().split("\n"))
-    if len(rows) < lines or rows["fold"].min() < 1 or set(rows["label"].tolist()) - {0, 1}:
-        raise ValueError(misfit_message(path, PAIR_PATTERN, layout))
-    ids, sides = index_names(np.stack([rows["first"], rows["second"]], axis=1))
-    trials = Trials(ids, sides[:, 0].copy(), sides[:, 1].copy(), rows["label"] == 1, path)
-    return FacePairs(trials, rows["fold"].copy())
+    path = Path(path)
+    with open_text(path, "list of pairs") as file:
+        table = read_fields(file, path, 4, numeric=[3])
+    if table is not None:
+        is_other, is_same = table.equals(0, "0"), table.equals(0, "1")
+        folds = table.numbers(3)
+        if len(folds) and ((is_other | is_same) & (folds >= 1) & (folds % 1 == 0)).all():
+            ids, (enroll, test) = table.index(1, 2)
+            return FacePairs(Trials(ids, enroll, test, is_same, path), folds.astype(np.int64))
+    raise misfit(path, "list of pairs", _is_pair, f"{LAYOUT!r}, folds from 1")
 
 
-def read_rows(path: Path, fields: Any, pattern: str, layout: str) -> NDArray[Any]:
-    """The lines of a text file as an array (n,) of a structured dtype; blank lines are skipped.
-
-    numpy reads millions of lines in seconds, but its messages do not help: if it fails, the first
-    line that does not match the pattern is named.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"no list at {path}: fetch or prepare it, or correct the path")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of empty files
-            # No comments: a number sign may be part of a name.
-            rows = np.loadtxt(path, fields, comments=None, ndmin=1, encoding="utf-8-sig")
-    except (ValueError, OverflowError) as error:
-        raise ValueError(misfit_message(path, pattern, layout)) from error
-    if not len(rows):
-        raise ValueError(misfit_message(path, pattern, layout))
-    return rows
-
-
-def misfit_message(path: Path, pattern: str, layout: str) -> str:
-    """The message about the first line that does not match a pattern."""
-    text = path.read_text(encoding="utf-8-sig", errors="replace")
-    for number, line in enumerate(text.rstrip().split("\n"), start=1):
-        if not re.fullmatch(pattern, line):
-            found = repr(line.strip()[:200]) if line.strip() else "a blank line"
-            return f"{path}, line {number}: found {found}; expected {layout!r}"
-    return f"{path} is empty or damaged; expected lines {layout!r}: fetch it again"
-
-
-def index_names(names: NDArray[Any]) -> tuple[list[str], NDArray[np.int32]]:
-    """The distinct names of an array in order of occurrence, and the index of each element."""
-    index: dict[str, int] = {}
-    numbers = [index.setdefault(name, len(index)) for name in names.ravel().tolist()]
-    return list(index), np.array(numbers, dtype=np.int32).reshape(names.shape)
+def _is_pair(fields: list[bytes]) -> bool:
+    """Whether the fields of a line are a pair."""
+    return (
+        len(fields) == 4
+        and fields[0] in (b"0", b"1")
+        and fields[3].isdigit()
+        and int(fields[3]) > 0
+    )
 
 
 class PairList(NamedTuple):

@@ -156,7 +156,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prepare, and say what was made."""
+    """Prepare and print the sizes of the parts."""
     prepared = prepare_folder(**vars(options))
     assert prepared is not None
     print(summary_text(prepared.parts))

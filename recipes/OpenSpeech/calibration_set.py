@@ -1,9 +1,10 @@
-"""What to calibrate a model with: python recipes/OpenSpeech/calibration_set.py DATA
+"""Make a calibration set: python recipes/OpenSpeech/calibration_set.py DATA
 
-The validation speakers, each recording cut to one of several durations and some of them taken to
-another place: noise, room or channel. Every speaker of these corpora was recorded in one session; a
-calibration on recordings as they are would expect two sessions of a person to sound as much alike.
-DATA, as prepare.py left it, gets calibration.csv and calibration_trials.txt: all pairs of a corpus.
+It holds the recordings of the validation speakers, cut to several durations, some with noise, a
+room or another channel. Every speaker of these corpora was recorded in one session; without the
+changes, a calibration would expect two sessions of a person to sound equally alike. Writes
+calibration.csv and calibration_trials.txt (all pairs within a corpus) to DATA, which prepare.py
+made.
 """
 
 import argparse
@@ -25,15 +26,15 @@ from simple_spk.data.augmentation import Augmentation
 from simple_spk.data.manifest import read_manifest, write_manifest
 from simple_spk.io.atomic_file import atomic_write
 
-DURATIONS_SECONDS = (None, 4.0, 2.0)  # None: as long as it is
+DURATIONS_SECONDS = (None, 4.0, 2.0)  # None: the whole recording
 
 
 def make_calibration_set(data_folder: str | Path, seed: int = 0) -> int:
-    """Write the recordings, their manifest and their trials; return how many trials there are."""
+    """Write the recordings, their manifest and trial list; returns the number of trials."""
     data_folder = Path(data_folder)
     if not (data_folder / "rooms.csv").is_file():
         make_sounds(data_folder)
-    elsewhere = Augmentation(
+    augmentation = Augmentation(
         data_folder / "noises.csv",
         data_folder / "rooms.csv",
         probability=0.25,
@@ -49,7 +50,7 @@ def make_calibration_set(data_folder: str | Path, seed: int = 0) -> int:
             waveform = read_recording(valid.wav(row), SAMPLE_RATE)
         else:
             waveform = read_crop(valid.wav(row), int(duration * SAMPLE_RATE), 0.5, SAMPLE_RATE)
-        waveform = elsewhere(waveform, seed + row)
+        waveform = augmentation(waveform, seed + row)
         wavs.append(f"audio_calibration/{name}.flac")
         with atomic_write(data_folder / wavs[-1]) as partial:
             peak = max(1.0, float(np.abs(waveform).max()))
@@ -64,7 +65,7 @@ def make_calibration_set(data_folder: str | Path, seed: int = 0) -> int:
 
 
 def run(data_folder: Path) -> None:
-    """Make the set, and say what it holds."""
+    """Make the set and print its size."""
     print(f"{make_calibration_set(data_folder)} trials in {data_folder / 'calibration_trials.txt'}")
 
 

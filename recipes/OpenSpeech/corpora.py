@@ -1,7 +1,7 @@
-"""Where four public corpora keep whose voice, as they are downloaded.
+"""The speakers and files of four public corpora, as they are downloaded.
 
-speechocean762 (OpenSLR 101) holds sentences and says who trains and who tests; the others hold
-isolated words, whose file names tell the speaker.
+speechocean762 (OpenSLR 101) holds sentences, with a split into training and test speakers; the
+others hold isolated words, whose file names contain the speaker.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class SpeakerFiles(NamedTuple):
-    """The files of one speaker, in order of name."""
+    """The files of one speaker, sorted by name."""
 
     speaker: str
     files: list[Path]
@@ -20,7 +20,7 @@ class SpeakerFiles(NamedTuple):
 
 
 class CorpusFiles(NamedTuple):
-    """The speakers of a corpus, in order of name, and the audio files that name no speaker."""
+    """The speakers of a corpus, sorted by name, and the audio files without a speaker."""
 
     name: str
     speakers: list[SpeakerFiles]
@@ -65,7 +65,7 @@ ARABIC_COMMANDS = WordCorpus(
 
 
 def find_words(folder: str | Path, corpus: WordCorpus) -> CorpusFiles:
-    """The words of each speaker of a corpus, wherever below the folder they begin."""
+    """The words of each speaker of a corpus, at any depth below the folder."""
     folder = _existing(folder, corpus.name, corpus.origin)
     words = defaultdict(list)
     strangers = []
@@ -93,7 +93,7 @@ def find_words(folder: str | Path, corpus: WordCorpus) -> CorpusFiles:
 
 
 def find_speechocean762(folder: str | Path) -> CorpusFiles:
-    """The sentences of each speaker of speechocean762, with the corpus's own division."""
+    """The sentences of each speaker of speechocean762, with the corpus's own split."""
     folder = _existing(folder, "speechocean762", "openslr.org/101")
     inner = folder / "speechocean762"  # what the archive unpacks to
     root = inner if inner.is_dir() else folder
@@ -132,7 +132,7 @@ def _read_kaldi_table(path: Path) -> dict[str, str]:
 
 
 def _existing(folder: str | Path, name: str, origin: str) -> Path:
-    """A folder that is there."""
+    """The folder as a path, checked to exist."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder at {folder} for {name}: download it from {origin}")
@@ -140,5 +140,5 @@ def _existing(folder: str | Path, name: str, origin: str) -> Path:
 
 
 def _hidden(speaker: str) -> str:
-    """A name that does not tell who it is, but is always the same."""
+    """A stable name that does not reveal the speaker."""
     return hashlib.sha256(speaker.encode()).hexdigest()[:8]

@@ -1,12 +1,11 @@
 """Prepare free corpora: python recipes/OpenSpeech/prepare.py DATA --speechocean762 DIR ...
 
-The corpora are taken as they are downloaded; words are joined to recordings of about 5.5 s. Tests
-are speechocean762's own test speakers and AudioMNIST's speakers 41 to 60; validation speakers are
-held out of the others by a hash of their name. Speakers are compared within a corpus only, because
-corpora are told apart by their microphones. DATA gets train.csv, valid.csv, test.csv, trial lists
-for validation and for the test, of all corpora and of each (all pairs; of 8 recordings a speaker in
-the test), and valid_2s.csv and test_2s.csv: the same IDs with 2 s from the middle of each
-recording, to be used with the same lists.
+The corpora are read as they are downloaded; words are joined to recordings of about 5.5 s. The test
+speakers are speechocean762's own and AudioMNIST's 41 to 60; a hash of the name chooses validation
+speakers among the others. Trials stay within a corpus, because microphones differ between corpora.
+DATA gets train.csv, valid.csv, test.csv, trial lists for validation and test, over all corpora and
+for each (all pairs; of 8 recordings per speaker in the test), and valid_2s.csv and test_2s.csv: the
+same IDs with 2 s from the middle of each recording, for the same lists.
 """
 
 import argparse
@@ -57,10 +56,10 @@ def prepare_open_speech(
     workers: int = 2,
     seed: int = 0,
 ) -> dict[str, PartSummary] | None:
-    """Write the tables of the corpora that are given, and sum up what each part holds.
+    """Write the tables of the given corpora; returns the size of each part.
 
     ``prepared`` is a folder with a manifest.csv (wav, duration, spk_id, corpus, split) and replaces
-    the others. If none is given, tables that are there will do, else SIMPLE_SPK_DATA/speech.
+    the others. If none is given, existing tables are kept, else SIMPLE_SPK_DATA/speech is read.
     """
     data_folder = Path(data_folder)
     originals = {
@@ -101,9 +100,9 @@ def prepared_folder_of_the_environment(data_folder: Path) -> Path:
 
 
 def split_open_speech(speech: OpenSpeech, valid_fraction: float, seed: int) -> SpeakerSplit:
-    """The corpora's own test speakers, validation speakers by hash, and the rest to train.
+    """The corpora's own test speakers, validation speakers by hash, and training speakers.
 
-    Corpora without test speakers of their own give a fifth of theirs, by the same hash.
+    If no corpus has test speakers of its own, the same hash chooses a fifth of all.
     """
     speakers = {recording.speaker for recording in speech.recordings}
     if not speech.test_speakers:
@@ -113,9 +112,9 @@ def split_open_speech(speech: OpenSpeech, valid_fraction: float, seed: int) -> S
 
 
 def write_lists_of_corpora(data_folder: Path, part: str, recordings: list[Utterance]) -> None:
-    """Write the trial list of each corpus that a part's recordings are of, in place of older ones.
+    """Replace the trial lists of the single corpora of a part.
 
-    A corpus that cannot have one, such as one with a single speaker there, is named.
+    A warning names each corpus that cannot have one, such as one with a single speaker.
     """
     for old in data_folder.glob(f"{part}_trials_*.txt"):
         old.unlink()
@@ -133,9 +132,9 @@ def write_lists_of_corpora(data_folder: Path, part: str, recordings: list[Uttera
 
 
 def cut_crops(test: list[Utterance], data_folder: Path, workers: int) -> list[Utterance]:
-    """The middle 2 s of recordings, as files of their own below ``data_folder``/audio_2s.
+    """The middle 2 s of recordings, as files below ``data_folder``/audio_2s.
 
-    Shorter recordings are repeated. Crops that are younger than their recording are kept.
+    Shorter recordings are repeated. Crops that are newer than their recording are kept.
     """
 
     def cut(recording: Utterance) -> Utterance:
@@ -164,7 +163,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prepare, and say what was made."""
+    """Prepare and print the sizes of the parts."""
     summaries = prepare_open_speech(**vars(options))
     print("prepared already" if summaries is None else summary_text(summaries))
     print(f"what could not be used: {options.data_folder / 'quarantine.csv'}")
@@ -177,7 +176,7 @@ def main() -> int:
     )
     add_arguments(parser)
     options = parser.parse_args()
-    return exit_code("prepare.py", lambda: run(options), goes_on=True)
+    return exit_code("prepare.py", lambda: run(options), resumes=True)
 
 
 if __name__ == "__main__":

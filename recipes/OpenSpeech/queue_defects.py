@@ -15,11 +15,11 @@ LABELS_AT_RANDOM = 10**8  # so many that hardly any is a speaker's
 
 
 class OwnKeyLeakQueue(KeyQueue):
-    """A queue that says of every batch that it went to the first slots, wherever it went.
+    """A queue that reports the first slots for every batch, wherever the batch was written.
 
-    So it is there: the mask that should take each query's own key out of its positives ignores the
-    queue's pointer. It is right once a round of the queue; at all other steps the key made from the
-    very same crop stays a positive, and pulls for nothing.
+    In that code the mask that should remove each query's own key from its positives ignores the
+    queue's pointer. It is correct once per round of the queue; at all other steps the key of the
+    same crop stays a positive and contributes no useful gradient.
 
     >>> queue = OwnKeyLeakQueue(size=3, embedding_dim=1)
     >>> [queue.enqueue(torch.tensor([[1.0]]), torch.tensor([7])).item() for _ in range(3)]
@@ -34,10 +34,10 @@ class OwnKeyLeakQueue(KeyQueue):
 
 
 class RandomStartQueue(KeyQueue):
-    """A queue that is full from the start: of normal vectors of deviation 0.1 and labels at random.
+    """A queue that starts full, with normal vectors of deviation 0.1 and random labels.
 
-    So the queue begins there. Until a whole round of keys has been enqueued, the loss teaches
-    embeddings to be unlike vectors that are nobody's. The vectors are the same for every seed.
+    In that code the queue starts so. Until a whole round of keys has been enqueued, the loss pushes
+    embeddings away from vectors of no speaker. The vectors are the same for every seed.
     """
 
     def __init__(self, size: int, embedding_dim: int) -> None:

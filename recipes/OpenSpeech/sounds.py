@@ -1,7 +1,7 @@
-"""Noises, babble and rooms to train with, made rather than recorded: no corpus to download.
+"""Synthetic noises, babble and rooms for augmentation, without a corpus to download.
 
-Recorded ones (simple-spk prepare musan, simple-spk prepare rooms) are better where they can be had;
-these are enough to keep a network from taking a speaker's one microphone for the speaker.
+Recorded ones (simple-spk prepare musan, simple-spk prepare rooms) are better if available; these
+are enough to keep a network from learning a speaker's single microphone instead of the voice.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Make = Callable[[np.random.Generator], NDArray[np.floating]]
 
 
 def prepare_with_sounds(data_folder: str | Path, prepared: str | Path | None = None) -> None:
-    """Prepare the corpora as ``prepare_open_speech`` does, and make sounds to train with."""
+    """Prepare the corpora as ``prepare_open_speech`` does, and make sounds for augmentation."""
     prepare_open_speech(data_folder, prepared)
     make_sounds(data_folder)
 
@@ -37,7 +37,7 @@ def prepare_with_sounds(data_folder: str | Path, prepared: str | Path | None = N
 def make_sounds(data_folder: str | Path, count: int = 300, seed: int = 0) -> None:
     """Write noises.csv (kinds noise and babble) and rooms.csv, with ``count`` files of each kind.
 
-    Babble is of the speakers of train.csv. What is there already is kept.
+    Babble mixes speakers of train.csv. Existing files are kept.
     """
     data_folder = Path(data_folder)
     speech = read_manifest(data_folder / "train.csv", with_ids=False)
@@ -67,7 +67,7 @@ def make_sounds(data_folder: str | Path, count: int = 300, seed: int = 0) -> Non
 
 
 def make_noise(random: np.random.Generator) -> NDArray[np.floating]:
-    """Noise of any color that swells and fades, at times with the hum of mains or with clicks."""
+    """Noise of random color and varying level, at times with mains hum or clicks."""
     samples = int(SOUND_SECONDS * SAMPLE_RATE)
     noise = random_filter(white(random, samples), random, SAMPLE_RATE, deviation_db=15.0)
     noise /= np.std(noise)

@@ -1,4 +1,4 @@
-"""Recordings of open corpora, from a folder prepared before or from the downloads."""
+"""The recordings of open corpora, from a prepared folder or from the downloads."""
 
 import csv
 import os
@@ -26,7 +26,7 @@ PREPARED_COLUMNS = ("wav", "duration", "spk_id", "corpus", "split")
 
 
 class OpenSpeech(NamedTuple):
-    """Recordings of all corpora, whose group is their corpus; who tests; what cannot be used."""
+    """Recordings of all corpora (the group is the corpus), test speakers, unusable files."""
 
     recordings: list[Utterance]
     test_speakers: set[str]

@@ -25,7 +25,7 @@ def join_words(
 ) -> NDArray[np.float32]:
     """One waveform of several, each (samples,), with cross-faded joints.
 
-    Gains add up to one, so that no joint is heard as a step or as a change of level.
+    Gains add up to one, so that no joint is audible as a step or a change of level.
     """
     rise = (np.arange(fade_samples, dtype=np.float32) + 0.5) / fade_samples
     lengths = [len(word) - fade_samples for word in words]
@@ -41,10 +41,10 @@ def join_words(
 
 
 def make_recordings(words: Sequence[Path], folder: Path) -> list[Quarantined]:
-    """Join a speaker's words to recordings of about 5.5 s in a folder; name the unusable ones.
+    """Join a speaker's words to recordings of about 5.5 s in a folder; returns the unusable ones.
 
-    Each word is used once, in an order that depends on the folder's name alone. A folder that was
-    made of just these files is left as it is.
+    Each word is used once, in an order that depends only on the folder's name. A folder that was
+    made of the same files is kept.
     """
     source = [f"{path} {path.stat().st_size}" for path in words]
     faults = _faults_if_made(folder, source)

@@ -1,36 +1,36 @@
-"""How a program ends: with words instead of a traceback where the user can mend it."""
+"""Exit codes, and messages instead of tracebacks for errors that the user can fix."""
 
 import os
 import sys
 from collections.abc import Callable
 
-BROKEN_PIPE, INTERRUPTED = 141, 130  # as shells give them
-# Mistakes that a message explains better than a traceback.
+BROKEN_PIPE, INTERRUPTED = 141, 130  # the exit codes of shells
+# Errors that a message explains better than a traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
 
 
-def exit_code(program: str, run: Callable[[], int | None], goes_on: bool = False) -> int:
-    """Run a program; on a user's mistake say what is wrong and return a non-zero exit code.
+def exit_code(program: str, run: Callable[[], int | None], resumes: bool = False) -> int:
+    """Run a program; print the message of a user's error and return a non-zero exit code.
 
-    A program that goes on where it was, if it is stopped and started again, says so. With
-    SIMPLE_SPK_TRACEBACK in the environment mistakes are raised, to see where they happened.
+    ``resumes`` says whether the program, if stopped, resumes when started again. With
+    SIMPLE_SPK_TRACEBACK in the environment errors are raised with their traceback.
     """
     try:
         code = run() or 0
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # who reads our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except USER_ERRORS as error:
         if os.environ.get("SIMPLE_SPK_TRACEBACK"):
             raise
         message = str(error).strip()
-        if "Original Traceback" in message:  # a data worker's error comes with its whole history
+        if "Original Traceback" in message:  # the error of a data worker
             message = message.splitlines()[-1]
         print(f"{program}: error: {message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        cure = "; the same command goes on" if goes_on else ""
+        cure = "; the same command goes on" if resumes else ""
         print(f"\n{program}: stopped{cure}", file=sys.stderr)
         return INTERRUPTED

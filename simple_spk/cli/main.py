@@ -1,4 +1,4 @@
-"""The command simple-spk: whose voice is it, and how well can that be told?
+"""The command simple-spk: speaker verification with trained models, and its evaluation.
 
 Training is python train.py. Every command explains itself: simple-spk COMMAND --help.
 """
@@ -10,19 +10,19 @@ from collections.abc import Sequence
 
 from simple_spk.cli.errors import exit_code
 
-# Only the module of the command that is run is imported: what needs no torch starts at once.
+# Only the module of the command that runs is imported: commands without torch start fast.
 COMMANDS = {
-    "prepare": "from the archives of a corpus to what training reads",
-    "doctor": "is the installation sound, the data complete, and what will training need?",
-    "verify": "do two recordings have one speaker?",
-    "enroll": "remember a voice by name",
-    "identify": "whose voice is it, of those enrolled? perhaps nobody's",
+    "prepare": "prepare a corpus for training",
+    "doctor": "check the installation and the data, and measure what training needs",
+    "verify": "decide whether two recordings have the same speaker",
+    "enroll": "enroll a speaker by name",
+    "identify": "find the enrolled speaker of recordings, if there is one",
     "embed": "embeddings of audio files, folders or lists, as one file",
-    "evaluate": "scores and error rates of trial lists, straight from audio files",
+    "evaluate": "scores and error rates of trial lists, from audio files",
     "score": "scores and error rates of trial lists, from embeddings",
-    "metrics": "error rates of scores that any toolkit wrote, with intervals",
-    "compare": "is one system better than another? difference, interval, p-value",
-    "calibrate": "learn to turn scores into log likelihood ratios",
+    "metrics": "error rates of score files of any toolkit, with intervals",
+    "compare": "compare two systems: difference, interval, p-value",
+    "calibrate": "train a calibration, which turns scores into log likelihood ratios",
     "export": "a trained model as a folder: ours, ONNX, SpeechBrain's; or from WeSpeaker",
 }
 
@@ -55,13 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parser(arguments).parse_args(arguments)
-    return exit_code("simple-spk", lambda: options.run(options), _goes_on(options))
-
-
-def _goes_on(options: argparse.Namespace) -> bool:
-    """Whether a command, stopped and started again, goes on where it was."""
-    keeps_embeddings = getattr(options, "save_embeddings", None) is not None
-    return options.command in ("prepare", "embed") or keeps_embeddings
+    saves_embeddings = getattr(options, "save_embeddings", None) is not None
+    resumes = options.command in ("prepare", "embed") or saves_embeddings
+    return exit_code("simple-spk", lambda: options.run(options), resumes)
 
 
 if __name__ == "__main__":

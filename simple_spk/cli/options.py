@@ -1,21 +1,24 @@
-"""Options that several commands share, so that they are spelt alike everywhere."""
+"""Options that several commands share."""
 
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simple_spk.cli.outputs import STANDARD_OUTPUT
 from simple_spk.evaluation.bootstrap import REPLICATES
 from simple_spk.evaluation.metrics import PRIORS
 from simple_spk.evaluation.score_files import SCORE_FORMATS
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # these import torch
+    from simple_spk.cli.summaries import SummaryOptions
+    from simple_spk.inference.model import Model
+    from simple_spk.inference.trial_evaluation import EvaluationOptions
     from simple_spk.models.similarity import Similarity
-
-STANDARD_OUTPUT = Path("-")
 
 
 def add_model(parser: ArgumentParser) -> None:
-    """Which model, and where it computes."""
+    """The model, its device and precision."""
     parser.add_argument(
         "--model",
         metavar="MODEL",
@@ -29,42 +32,46 @@ def add_model(parser: ArgumentParser) -> None:
         "--precision",
         choices=("fp32", "bf16"),
         default="fp32",
-        help="of the encoder: bf16 is faster where the hardware knows it, and moves embeddings by "
-        "some thousandths of their length (default fp32)",
+        help="of the encoder: bf16 is faster on hardware that supports it, and changes embeddings "
+        "by some thousandths of their length (default fp32)",
     )
 
 
 def model_name(options: Namespace) -> str:
-    """What the model of ``add_model`` is called."""
+    """The name of the model of ``add_model``."""
     return "the built-in model" if options.model is None else str(options.model)
 
 
 def add_workers(parser: ArgumentParser) -> None:
-    """How many threads read audio."""
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=0,
-        metavar="N",
-        help="threads that read audio ahead (default: as many as there are cores, at most 8)",
-    )
+    """The number of threads that read audio."""
+    what = "threads that read audio (default: the number of cores, at most 8)"
+    parser.add_argument("--workers", type=int, default=0, metavar="N", help=what)
 
 
 def add_json(parser: ArgumentParser) -> None:
-    """Where the figures go."""
+    """JSON output."""
     parser.add_argument(
         "--json",
         type=Path,
         nargs="?",
         const=STANDARD_OUTPUT,
         metavar="FILE",
-        help="write all figures here (an array if there are several lists), or print them as JSON "
-        "if no FILE is given",
+        help="write all metrics as JSON (an array if there are several lists) to FILE, or print "
+        "them if no FILE is given",
     )
 
 
-def add_trials(parser: ArgumentParser) -> None:
-    """Which trials."""
+def add_enrollments(parser: ArgumentParser) -> None:
+    """Enrolled models of several recordings."""
+    group = parser.add_argument_group("several recordings per enrolled model")
+    what = "lines of 'model recording recording ...'"
+    group.add_argument("--enrollments", type=Path, metavar="FILE", help=what)
+    what = "average the embeddings unchanged (default), or normalized to length 1"
+    group.add_argument("--template", choices=("mean", "normalized"), default="mean", help=what)
+
+
+def add_scoring(parser: ArgumentParser) -> None:
+    """From trial lists and embeddings to scores and score files; read by ``scoring_options``."""
     parser.add_argument(
         "--trials",
         type=Path,
@@ -74,55 +81,25 @@ def add_trials(parser: ArgumentParser) -> None:
         help="trial lists, may be .gz: 'label enroll test', 'enroll test target|nontarget', or no "
         "labels",
     )
-
-
-def add_scoring(parser: ArgumentParser) -> None:
-    """From embeddings to scores: templates, normalization, calibration, and the files of scores."""
-    enrollment = parser.add_argument_group("several recordings per enrolled model")
-    enrollment.add_argument(
-        "--enrollments", type=Path, metavar="FILE", help="lines of 'model recording recording ...'"
-    )
-    enrollment.add_argument(
-        "--template",
-        choices=("mean", "normalized"),
-        default="mean",
-        help="mean of the embeddings as they are (default), or of normalized ones",
-    )
+    add_enrollments(parser)
     cohort = parser.add_argument_group("score normalization (AS-norm)")
-    cohort.add_argument("--cohort", type=Path, metavar="FILE", help="embeddings to normalize with")
-    cohort.add_argument(
-        "--cohort-speakers",
-        type=Path,
-        metavar="FILE",
-        help="manifest or 'recording speaker' lines: one mean embedding per speaker is the cohort",
-    )
-    cohort.add_argument(
-        "--top-n",
-        type=int,
-        default=300,
-        metavar="N",
-        help="nearest cohort members (default 300; 0: all)",
-    )
+    cohort.add_argument("--cohort", type=Path, metavar="FILE", help="embeddings of the cohort")
+    what = "manifest or 'recording speaker' lines: the cohort is one mean embedding per speaker"
+    cohort.add_argument("--cohort-speakers", type=Path, metavar="FILE", help=what)
+    what = "nearest cohort members (default 300; 0: all)"
+    cohort.add_argument("--top-n", type=int, default=300, metavar="N", help=what)
     calibration = parser.add_mutually_exclusive_group()
     calibration.add_argument(
         "--calibration",
         type=Path,
         metavar="JSON",
-        help="from simple-spk calibrate: scores become log likelihood ratios (default: they are "
-        "plain similarities, also of a model with a calibration of its own)",
+        help="from simple-spk calibrate: turns scores into log likelihood ratios (default: plain "
+        "similarities, even if the model has a calibration)",
     )
-    calibration.add_argument(
-        "--own-calibration",
-        action="store_true",
-        help="the same by the calibration in the model folder, as verify and identify do",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="score file to write; with several lists, a folder of them",
-    )
+    what = "calibrate with the calibration in the model folder, as verify and identify do"
+    calibration.add_argument("--own-calibration", action="store_true", help=what)
+    what = "score file to write; with several lists, a folder of them"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=what)
     parser.add_argument(
         "--format",
         choices=SCORE_FORMATS,
@@ -132,14 +109,63 @@ def add_scoring(parser: ArgumentParser) -> None:
     )
 
 
-def add_figures(parser: ArgumentParser, always_intervals: bool) -> None:
-    """What is computed of scores, and how it is shown."""
-    add_json(parser)
-    group = parser.add_argument_group("figures")
-    group.add_argument("--report", type=Path, metavar="HTML", help="write a page to look at")
-    group.add_argument(
-        "--det", type=Path, metavar="FILE", help="draw the DET curves: .png, .svg or .pdf"
+def scoring_options(options: Namespace, summary: "SummaryOptions") -> "EvaluationOptions":
+    """The options of ``add_scoring`` for the library, with the files they name."""
+    from simple_spk.data.manifest import read_speakers
+    from simple_spk.evaluation.calibration import Calibration
+    from simple_spk.evaluation.embedding_files import read_embeddings
+    from simple_spk.evaluation.enrollment import read_enrollments
+    from simple_spk.evaluation.score_norm import speaker_cohort
+    from simple_spk.inference.trial_evaluation import EvaluationOptions
+
+    if options.cohort_speakers is not None and options.cohort is None:
+        raise ValueError("--cohort-speakers are the speakers of a cohort: give the --cohort, too")
+    if options.own_calibration and options.cohort is not None:
+        raise ValueError(
+            "--own-calibration is of plain scores, which a --cohort changes: leave one of them out"
+        )
+    cohort = None
+    if options.cohort is not None:
+        members = read_embeddings(options.cohort)
+        cohort = members.matrix
+        if options.cohort_speakers is not None:
+            cohort = speaker_cohort(cohort, read_speakers(options.cohort_speakers, members.ids))
+    return EvaluationOptions(
+        None if options.enrollments is None else read_enrollments(options.enrollments),
+        options.template,
+        cohort,
+        options.top_n or None,
+        None if options.calibration is None else Calibration.load(options.calibration),
+        str(options.calibration),
+        summary.metrics,
+        options.speakers,
+        score_format=options.format,
+        progress=True,
     )
+
+
+def own_calibration(options: Namespace, model: "Model") -> "dict[str, object]":
+    """Changes of the scoring options for --own-calibration; a note if it is not used."""
+    if options.own_calibration:
+        if model.calibration is None:
+            raise ValueError("--own-calibration: the model has none: leave it out, or calibrate it")
+        return {"calibration": model.calibration, "calibration_name": "the model itself"}
+    if model.calibration is not None and options.calibration is None:
+        print(
+            "simple-spk: note: scores are plain similarities; --own-calibration turns them into "
+            "the log likelihood ratios that verify decides by",
+            file=sys.stderr,
+        )
+    return {}
+
+
+def add_summary(parser: ArgumentParser, always_intervals: bool) -> None:
+    """Metrics of scores and their outputs; read by ``summaries.summary_options``."""
+    add_json(parser)
+    group = parser.add_argument_group("report")
+    group.add_argument("--report", type=Path, metavar="HTML", help="write a report page")
+    what = "draw the DET curves: .png, .svg or .pdf"
+    group.add_argument("--det", type=Path, metavar="FILE", help=what)
     group.add_argument(
         "--metadata",
         type=Path,
@@ -148,92 +174,65 @@ def add_figures(parser: ArgumentParser, always_intervals: bool) -> None:
         "JSON down by its columns",
     )
     when = "" if always_intervals else " with --json or --report, else 0"
-    replicates = REPLICATES if always_intervals else None
-    add_measures(parser, replicates, f"{when}; 0: no intervals")
+    add_metrics(parser, REPLICATES if always_intervals else None, f"{when}; 0: no intervals")
 
 
-def add_measures(
+def add_metrics(
     parser: ArgumentParser, replicates: int | None = REPLICATES, when: str = ""
 ) -> None:
-    """What costs are of, and how many draws of speakers intervals rest on, by default or when."""
+    """Costs and intervals; ``when`` completes the help of the default of the replicates."""
     group = parser.add_argument_group("costs and intervals")
-    group.add_argument(
-        "--replicates",
-        type=int,
-        default=replicates,
-        metavar="N",
-        help=f"draws of speakers for 95 %% intervals (default {REPLICATES}{when})",
-    )
-    group.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of those draws (default 0)"
-    )
-    group.add_argument(
-        "--speakers",
-        type=Path,
-        metavar="FILE",
-        help="manifest or 'recording speaker' lines (default: the list tells who is who)",
-    )
-    group.add_argument(
-        "--priors",
-        type=float,
-        nargs="+",
-        default=PRIORS,
-        metavar="P",
-        help=f"target priors of the detection costs (default {' '.join(map(str, PRIORS))})",
-    )
+    what = f"draws of speakers for 95 %% intervals (default {REPLICATES}{when})"
+    group.add_argument("--replicates", type=int, default=replicates, metavar="N", help=what)
+    what = "random seed of the draws (default 0)"
+    group.add_argument("--seed", type=int, default=0, metavar="N", help=what)
+    what = "manifest or 'recording speaker' lines (default: from the names or labels of the list)"
+    group.add_argument("--speakers", type=Path, metavar="FILE", help=what)
+    what = f"target priors of the detection costs (default {' '.join(map(str, PRIORS))})"
+    group.add_argument("--priors", type=float, nargs="+", default=PRIORS, metavar="P", help=what)
     for error in ("miss", "false-alarm"):
-        what = error.replace("-", " ")
-        group.add_argument(
-            f"--{error}-cost", type=float, default=1.0, metavar="C", help=f"of a {what} (default 1)"
-        )
+        what = f"cost of a {error.replace('-', ' ')} (default 1)"
+        group.add_argument(f"--{error}-cost", type=float, default=1.0, metavar="C", help=what)
 
 
 def add_decision(parser: ArgumentParser) -> None:
-    """What is accepted, and how it is answered."""
+    """Decision rule and JSON output of verify and identify."""
     parser.add_argument(
         "--far",
         type=float,
         metavar="RATE",
-        help="accept so rarely that strangers pass at this rate, such as 1e-3 (default: accept "
-        "from a probability of 0.5 on)",
+        help="accept at the threshold of this false-accept rate, such as 1e-3 (default: accept "
+        "at a probability of 0.5 or more)",
     )
     parser.add_argument(
         "--prior",
         type=float,
         metavar="P",
-        help="probability, before anything is heard, that the speaker is the same or, to identify, "
-        "is one of those enrolled (default 0.5)",
+        help="prior probability that the speaker is the same or, to identify, is one of those "
+        "enrolled (default 0.5)",
     )
-    parser.add_argument("--json", action="store_true", help="answer as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_similarity(parser: ArgumentParser, when: str = "") -> None:
-    """Which score; ``when`` says at the beginning of the help when that is asked."""
-    parser.add_argument(
-        "--similarity",
-        choices=("generalized", "cosine"),
-        help=f"{when}which score (default generalized, the inner product)",
-    )
-    parser.add_argument(
-        "--angular-bias",
-        type=float,
-        metavar="COSINE",
-        help="b_theta of generalized (default 0.3)",
-    )
+    """The similarity; ``when`` begins the help with a condition."""
+    what = f"{when}similarity (default generalized, the inner product)"
+    parser.add_argument("--similarity", choices=("generalized", "cosine"), help=what)
+    what = "b_theta of generalized (default 0.3)"
+    parser.add_argument("--angular-bias", type=float, metavar="COSINE", help=what)
 
 
 def named_similarity(options: Namespace) -> "Similarity":
     """The similarity that the options of ``add_similarity`` name."""
-    from simple_spk.models.similarity import (  # needs torch
+    from simple_spk.models.similarity import (
+        ANGULAR_BIAS,
         CosineSimilarity,
         GeneralizedInnerProduct,
     )
 
-    angular_bias = options.angular_bias
     if options.similarity == "cosine":
-        if angular_bias is not None:
+        if options.angular_bias is not None:
             raise ValueError("--angular-bias is of the generalized similarity: leave it out")
         return CosineSimilarity()
-    return GeneralizedInnerProduct(
-        **({} if angular_bias is None else {"angular_bias": angular_bias})
-    )
+    bias = options.angular_bias
+    return GeneralizedInnerProduct(ANGULAR_BIAS if bias is None else bias)

@@ -1,20 +1,21 @@
-"""The files that a command writes: known to be possible before long work, whole once they exist."""
+"""What commands write: files that are checked before long work, tables and JSON."""
 
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from simple_spk.cli.options import STANDARD_OUTPUT
+from simple_spk.data.trials import Trials
 from simple_spk.io.atomic_file import write_text
 
-WRITTEN = ("output", "json", "report", "det", "save_embeddings")  # options that name outputs
+STANDARD_OUTPUT = Path("-")
+OUTPUT_OPTIONS = ("output", "json", "report", "det", "save_embeddings")
 
 
 def check_outputs(files: Iterable[Path | None], inputs: Sequence[Path]) -> None:
-    """Make the folders of the files to write; raise if one cannot be written or is an input.
+    """Create the folders of output files; raise if one is not writable, named twice, or an input.
 
-    Hours of work must not end at a folder that is not there, nor scores replace their own list.
+    This comes before the work, which may take hours.
     """
     seen: set[Path] = set()
     for path in files:
@@ -24,7 +25,7 @@ def check_outputs(files: Iterable[Path | None], inputs: Sequence[Path]) -> None:
             raise ValueError(f"{path} is a folder: name a file in it")
         is_input = path.exists() and any(i.exists() and path.samefile(i) for i in inputs)
         if is_input or path in seen:
-            other = "is read from" if is_input else "is to be written twice"
+            other = "is an input" if is_input else "would be written twice"
             raise ValueError(f"{path} {other}, and would be overwritten: name another output")
         seen.add(path)
         try:
@@ -38,14 +39,24 @@ def check_outputs(files: Iterable[Path | None], inputs: Sequence[Path]) -> None:
 
 
 def inputs_of(options: Namespace) -> list[Path]:
-    """All paths in the options of a command that do not name what it writes."""
-    values = [value for name, value in vars(options).items() if name not in WRITTEN]
+    """All paths in the options of a command except its outputs."""
+    values = [value for name, value in vars(options).items() if name not in OUTPUT_OPTIONS]
     flat = (one for value in values for one in (value if isinstance(value, list) else [value]))
     return [one for one in flat if isinstance(one, Path)]
 
 
-def show_figures(table: str, json_text: str, json_file: Path | None) -> None:
-    """Print a table, and write the JSON if a file is named for it; or print the JSON instead."""
+def score_files(output: Path | None, lists: Sequence[Trials]) -> list[Path | None]:
+    """The score file of each list: ``output``, or with several lists, a file in that folder."""
+    if output is None or len(lists) == 1:
+        return [output] * len(lists)
+    names = [trials.path.name.removesuffix(".gz") for trials in lists if trials.path is not None]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two lists of one name would share a file in {output}: rename one")
+    return [output / name for name in names]
+
+
+def print_results(table: str, json_text: str, json_file: Path | None) -> None:
+    """Print a table and write the JSON to a file, if one is named; or print only the JSON."""
     if json_file == STANDARD_OUTPUT:
         print(json_text)
         return

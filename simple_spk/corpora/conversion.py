@@ -31,7 +31,7 @@ from simple_spk.corpora.inspection import SILENT, AudioFile, fault_of, length_fa
 from simple_spk.corpora.journal import Journal, Outcome
 from simple_spk.data.audio import SHORTEST_SECONDS, is_silent
 from simple_spk.data.decoding import AudioError, decode
-from simple_spk.io.atomic_file import lock_file
+from simple_spk.io.atomic_file import atomic_write, lock_file
 
 logger = logging.getLogger(__name__)
 
@@ -268,7 +268,7 @@ def _convert_file(task: _Task, name: str) -> Outcome:
         target_bytes = _write(target, samples, task.settings)
         return Outcome(*identity, target_bytes=target_bytes, samples=len(samples))
     try:
-        for path in (target, _partial(target)):  # of a source that was better once
+        for path in (target, target.with_name(f"{target.name}.partial")):  # of an earlier run
             path.unlink(missing_ok=True)
     except OSError as error:
         raise _stopped("remove", target, error) from error
@@ -288,21 +288,17 @@ def _write(target: Path, samples: NDArray[np.int16], settings: Settings) -> int:
     encoded = io.BytesIO()
     form = settings.audio_format.upper()
     soundfile.write(encoded, samples, settings.sample_rate, format=form, subtype="PCM_16")
-    partial = _partial(target)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(encoded.getbuffer())
-        found, found_rate = soundfile.read(partial, dtype="int16")
-        if found_rate != settings.sample_rate or not np.array_equal(found, samples):
-            raise ConversionStoppedError(
-                f"{target} reads back other samples than were written: check the disk"
-            )
-        partial.replace(target)
+        with atomic_write(target) as partial:
+            partial.write_bytes(encoded.getbuffer())
+            found, found_rate = soundfile.read(partial, dtype="int16")
+            if found_rate != settings.sample_rate or not np.array_equal(found, samples):
+                raise ConversionStoppedError(
+                    f"{target} reads back other samples than were written: check the disk"
+                )
+    except ConversionStoppedError:
+        raise
     except (OSError, soundfile.LibsndfileError) as error:
-        if isinstance(error, ConversionStoppedError):
-            raise
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise _stopped("write", target, error) from error
     return len(encoded.getbuffer())
 
@@ -313,8 +309,3 @@ def _stopped(action: str, target: Path, error: Exception) -> ConversionStoppedEr
         f"cannot {action} {target} ({getattr(error, 'strerror', None) or error}): make room or "
         "correct the permissions; the same command then goes on from here"
     )
-
-
-def _partial(target: Path) -> Path:
-    """Where a target is written before it is whole."""
-    return target.with_name(target.name + ".partial")

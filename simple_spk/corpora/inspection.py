@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from enum import IntEnum
@@ -87,7 +87,7 @@ def inspect_files(
     in_processes: bool = False,
     with_digest: Sequence[bool] | None = None,
     progress: bool = True,
-) -> Iterator[AudioFacts]:
+) -> Generator[AudioFacts, None, None]:
     """The facts about files, in their order, gathered by ``workers`` threads or processes.
 
     Threads start at once and wait for the disk; processes pay off for many files.
@@ -131,9 +131,12 @@ def _read_end(path: str | Path) -> NDArray[np.float32] | None:
     if not str(path).lower().endswith(".m4a"):
         return read_crop(path, END_SAMPLES, LAST_CROP)
     # A crop of an m4a is cut from the decoded whole, but its index says where its packets lie.
-    with av.open(f"file:{path}", format="mp4", metadata_errors="replace") as container:
-        index = container.streams.audio[0].index_entries
-        end = index[len(index) - 1].pos + index[len(index) - 1].size if len(index) else 0
+    try:
+        with av.open(f"file:{path}", format="mp4", metadata_errors="replace") as container:
+            index = container.streams.audio[0].index_entries
+            end = index[len(index) - 1].pos + index[len(index) - 1].size if len(index) else 0
+    except av.FFmpegError:  # another format under this name
+        return read_crop(path, END_SAMPLES, LAST_CROP)
     size = os.path.getsize(path)
     if end > size:
         details = f"has {size} bytes, but packets up to byte {end}"

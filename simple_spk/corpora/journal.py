@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from simple_spk.io.atomic_file import atomic_write
 
 SECONDS_BETWEEN_SYNCS = 2.0
-Row = TypeVar("Row", bound=tuple)  # a NamedTuple of plain values, the first of which is a name
+Row = TypeVar("Row", bound=NamedTuple)  # of plain values, the first of which is a name
 
 
 class Outcome(NamedTuple):

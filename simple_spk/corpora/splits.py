@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# What is at least needed to compare two speakers, or to learn to tell them apart.
-FEWEST_SPEAKERS = 2
+FEWEST_SPEAKERS = 2  # of a part: with one there is nobody to compare with
 
 
 class SpeakerSplit(NamedTuple):
@@ -22,15 +21,15 @@ def split_speakers(
     test_fraction: float = 0.1,
     seed: int = 0,
 ) -> SpeakerSplit:
-    """Speakers by a hash of their name: about those fractions, the rest trains.
+    """Speakers split by a hash of their name into about those fractions; the rest trains.
 
-    A speaker stays in its part when others come or go, as long as no part is down to its two
-    speakers. A fraction of 0 leaves a part empty.
+    A speaker stays in its part when others come or go, as long as each part has more than its
+    minimum of two speakers. A fraction of 0 leaves a part empty.
 
     >>> split_speakers("abcdef", valid_fraction=0.0, test_fraction=0.3).valid
     []
     """
-    # Written so that fractions that are not numbers are refused, too.
+    # Written so that nan is refused, too.
     if not (valid_fraction >= 0.0 and test_fraction >= 0.0 and valid_fraction + test_fraction <= 1):
         raise ValueError(
             f"valid_fraction {valid_fraction} and test_fraction {test_fraction} must be at least 0 "
@@ -58,6 +57,6 @@ def split_speakers(
 
 
 def _place(speaker: str, seed: int) -> float:
-    """A number in [0, 1) that a name and a seed always have."""
+    """A number in [0, 1) that depends only on a name and a seed."""
     digest = hashlib.sha256(f"{seed}/{speaker}".encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48

@@ -98,12 +98,12 @@ def prepare_voxceleb1(
         ignored += listing.ignored
         paths = [str(root / found.name) for found in listing.sources]
         facts = inspect_files(paths, Depth.ENDS, workers)
-        for found, path, fact in zip(listing.sources, paths, facts, strict=True):
+        for found, place, fact in zip(listing.sources, paths, facts, strict=True):
             fault = fact.fault or length_fault(fact.seconds, SHORTEST_SECONDS)
             if fault is not None:
                 faults.append(Quarantined(found.name, *fault))
             else:
-                wav = _path_from(target, Path(path))
+                wav = _path_from(target, Path(place))
                 speaker = _speaker(found.name)
                 utterances.append(Utterance(found.name, wav, fact.seconds, speaker))
     by_id = {utterance.name: utterance for utterance in utterances}

@@ -8,18 +8,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.data.labeled_table import read_table, write_table
+from simple_spk.data.text_table import (
+    TextColumn,
+    misfit,
+    open_text,
+    read_fields,
+    read_file_table,
+    write_table,
+)
 from simple_spk.schedules import StepwiseValue
-from simple_spk.data.text_columns import TextColumn
-import codecs
-from collections.abc import Sequence
-from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
-
-from simple_spk.data.field_table import cut_fields, read_text, shown
-
 
 COLUMNS = ("ID", "wav", "duration", "spk_id")
 
@@ -58,12 +55,11 @@ def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
 
     Training needs no IDs: leaving them out saves nearly half of the memory.
     """
-    table = read_table(path, COLUMNS, with_ids, numbers=("duration", _durations))
-    assert table.numbers is not None
+    table = read_file_table(path, COLUMNS, with_ids)
     return Manifest(
         path=table.path,
         wavs=table.files,
-        durations_seconds=table.numbers,
+        durations_seconds=table.durations,
         speaker_of_row=table.class_of_row,
         speakers=table.classes,
         ids=table.ids,
@@ -88,36 +84,12 @@ def write_manifest(
     durations_seconds: Sequence[float],
     speakers: Sequence[str],
 ) -> None:
-    """Write the utterances, one per row, as ``read_manifest`` reads them; whole or not at all.
+    """Write the utterances, one per row, as ``read_manifest`` reads them, completely or not at all.
 
     Paths in ``wavs`` are absolute, or relative to the folder of the manifest.
     """
-    texts = [f"{duration:.3f}" for duration in durations_seconds]
-    write_table(path, COLUMNS, ids, wavs, texts, speakers)
-
-
-def _durations(path: Path, line: int, texts: NDArray[np.bytes_]) -> NDArray[np.float64]:
-    """Durations (n,) as numbers, each of them positive; ``line`` is that of the first."""
-    try:
-        durations = texts.astype(np.float64)
-    except ValueError:
-        durations = np.array([_number(text) for text in texts])
-    wrong = np.flatnonzero(~(np.isfinite(durations) & (durations > 0.0)))
-    if len(wrong):
-        raise ValueError(
-            f"{path}, line {line + wrong[0]}: the duration is {texts[wrong[0]].decode()!r}, which "
-            f"no usable recording has (with {len(wrong) - 1} more such lines nearby): remove them "
-            f"or prepare the data again"
-        )
-    return durations
-
-
-def _number(text: bytes) -> float:
-    """The number that a text spells; nan if none."""
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+    durations = [f"{duration:.3f}" for duration in durations_seconds]
+    write_table(path, dict(zip(COLUMNS, (ids, wavs, durations, speakers), strict=True)))
 
 
 def read_speakers(path: str | Path, recordings: Sequence[str]) -> NDArray[np.int64]:
@@ -145,19 +117,15 @@ def _from_manifest(path: Path) -> dict[str, int]:
 
 def _from_lines(path: Path) -> dict[str, int]:
     """The speaker's number of each recording of an utt2spk file."""
-    content = read_text(path, "speakers").removeprefix(codecs.BOM_UTF8).rstrip()
-    table = cut_fields(content, 2) if content else None
-    if table is None:
-        lines = enumerate(content.split(b"\n"), start=1)
-        number, line = next((number, line) for number, line in lines if len(line.split()) != 2)
-        raise ValueError(
-            f"{path}, line {number}: found {shown(line)}; expected 'recording speaker'"
-        )
-    recordings, rows = table.index(0)
+    with open_text(path, "speakers") as file:
+        table = read_fields(file, path, 2)
+    if table is None or not table.words:
+        raise misfit(path, "speakers", lambda fields: len(fields) == 2, "'recording speaker'")
+    recordings, (rows,) = table.index(0)
     if len(recordings) < len(rows):
-        twice = int(np.flatnonzero(np.diff(np.maximum.accumulate(rows[:, 0])) == 0)[0]) + 1
+        repeated = int(np.flatnonzero(np.diff(np.maximum.accumulate(rows)) == 0)[0]) + 1
         raise ValueError(
-            f"{path}, line {twice + 1}: found {recordings[rows[twice, 0]]} again; expected each "
+            f"{path}, line {repeated + 1}: found {recordings[rows[repeated]]} again; expected each "
             "recording once: remove the repetition"
         )
-    return dict(zip(recordings, table.index(1)[1][:, 0].tolist(), strict=True))
+    return dict(zip(recordings, table.columns[1].tolist(), strict=True))

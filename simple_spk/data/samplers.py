@@ -229,8 +229,8 @@ class SpeakerSampler(ClassSampler[Crop]):
     def batch(self, number: int) -> list[Crop]:
         """This process's share of batch ``number`` of the epoch, speaker by speaker."""
         random = self.random_of_batch(number)
-        limits = [round(seconds * self.sample_rate) for seconds in self.crop_seconds(self.epoch)]
-        samples = int(random.integers(*limits, endpoint=True))
+        shortest, longest = (round(s * self.sample_rate) for s in self.crop_seconds(self.epoch))
+        samples = int(random.integers(shortest, longest, endpoint=True))
         speeds = np.array(self.speeds(self.epoch))
         speed_of, speakers = np.divmod(self.draw_classes(random, len(speeds)), len(self.weights))
         labels = self.classes[speakers] + speed_of * self.number_of_classes

@@ -1,15 +1,24 @@
 """Trial lists: which recording is to be compared with which, and whether they share a speaker."""
 
-import codecs
 import hashlib
+import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.data.field_table import cut_fields, first_misfit, read_text, shown
+from simple_spk.data.text_table import (
+    FieldTable,
+    first_line,
+    is_number,
+    misfit,
+    open_text,
+    read_fields,
+    shown,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,31 +52,73 @@ class Trials:
         return len(self.enroll)
 
 
-class _Layout(NamedTuple):
-    """How a line is laid out: the columns of both recordings, and of the label if there is one."""
+class LineLayout(NamedTuple):
+    """What the fields of a line are: the columns of recordings, label and score, if it has them."""
 
     example: str
-    enroll: int
-    test: int
-    label: int | None
-    labels: tuple[bytes, bytes]  # non-target, target
+    enroll: int = -1  # -1 in files of scores alone
+    test: int = -1
+    label: int | None = None
+    labels: tuple[str, str] = ("0", "1")  # non-target, target
+    score: int | None = None
 
     @property
     def columns(self) -> int:
         return len(self.example.split())
 
     def fits(self, fields: list[bytes]) -> bool:
-        return len(fields) == self.columns and (
-            self.label is None or fields[self.label] in self.labels
+        """Whether a line may have this layout."""
+        return (
+            len(fields) == self.columns
+            and (self.label is None or fields[self.label].decode() in self.labels)
+            and (self.score is None or is_number(fields[self.score]))
         )
+
+    def is_target(self, table: FieldTable) -> NDArray[np.bool_] | None:
+        """Which lines (n,) are target trials; None without labels."""
+        return None if self.label is None else table.equals(self.label, self.labels[1])
+
+    def has_labels(self, table: FieldTable) -> bool:
+        """Whether every label of a table is one of this layout."""
+        if self.label is None:
+            return True
+        is_nontarget, is_target = (table.equals(self.label, word) for word in self.labels)
+        return bool((is_nontarget | is_target).all())
 
 
 # In order of preference: a word after two names tells more about the format than a leading 0 or 1.
 _LAYOUTS = (
-    _Layout("enroll test target|nontarget", 0, 1, 2, (b"nontarget", b"target")),
-    _Layout("0|1 enroll test", 1, 2, 0, (b"0", b"1")),
-    _Layout("enroll test", 0, 1, None, (b"", b"")),
+    LineLayout("enroll test target|nontarget", 0, 1, 2, ("nontarget", "target")),
+    LineLayout("0|1 enroll test", 1, 2, 0),
+    LineLayout("enroll test", 0, 1),
 )
+
+
+def read_layouts(
+    file: IO[bytes], path: Path, kind: str, layouts: Sequence[LineLayout], first_only: bool
+) -> tuple[list[LineLayout], FieldTable]:
+    """The layouts that every line of a text may have, and its fields.
+
+    With ``first_only``, the first of those that the first line may have is required of all lines.
+    """
+    first = first_line(file, path)
+    examples = ", ".join(repr(layout.example) for layout in layouts)
+    if first is None:
+        raise ValueError(f"{path} is empty; expected lines such as {examples}")
+    candidates = [layout for layout in layouts if layout.fits(first.split())]
+    if not candidates:
+        raise ValueError(
+            f"{path}, line 1: found {shown(first)}; expected a line such as {examples}"
+        )
+    layout = candidates[0]
+    if first_only:
+        candidates = [layout]
+    is_clear = len(candidates) == 1 and layout.score is not None
+    table = read_fields(file, path, layout.columns, (layout.score,) if is_clear else ())
+    fitting = [] if table is None else [one for one in candidates if one.has_labels(table)]
+    if table is None or not fitting:
+        raise misfit(path, kind, layout.fits, f"{layout.example!r}, the format of line 1")
+    return fitting, table
 
 
 def read_trials(path: str | Path) -> Trials:
@@ -79,30 +130,15 @@ def read_trials(path: str | Path) -> Trials:
     twice; its mirror image may, as in the VoxCeleb lists, if it has the same label.
     """
     path = Path(path)
-    text = read_text(path, "trial list")
-    content = text.removeprefix(codecs.BOM_UTF8).rstrip()
-    if not content:
-        raise ValueError(f"{path} is empty; expected one trial per line, such as {_examples()}")
-    first = content.split(b"\n", 1)[0]
-    layout = next((layout for layout in _LAYOUTS if layout.fits(first.split())), None)
-    if layout is None:
-        raise ValueError(
-            f"{path}, line 1: found {shown(first)}; expected a trial, such as {_examples()}"
-        )
-    table = cut_fields(content, layout.columns)
-    if table is None:
-        raise ValueError(first_misfit(path, content, layout.fits, layout.example))
-    is_target = None
-    if layout.label is not None:
-        is_nontarget, is_target = (table.are(layout.label, label) for label in layout.labels)
-        if not (is_nontarget | is_target).all():
-            raise ValueError(first_misfit(path, content, layout.fits, layout.example))
-    ids, sides = table.index(layout.enroll, layout.test)
+    with open_text(path, "trial list") as file:
+        text = file.read()
+    (layout,), table = read_layouts(io.BytesIO(text), path, "trial list", _LAYOUTS, first_only=True)
+    ids, (enroll, test) = table.index(layout.enroll, layout.test)
     trials = Trials(
         ids=ids,
-        enroll=sides[:, 0].copy(),
-        test=sides[:, 1].copy(),
-        is_target=is_target,
+        enroll=enroll,
+        test=test,
+        is_target=layout.is_target(table),
         path=path,
         sha256=hashlib.sha256(text).hexdigest(),
         git_sha1=_git_sha1(text),
@@ -211,8 +247,3 @@ def _connected(count: int, starts: NDArray[np.int32], ends: NDArray[np.int32]) -
         if np.array_equal(joined, labels):
             return np.unique(labels, return_inverse=True)[1]
         labels = joined
-
-
-def _examples() -> str:
-    """The known formats, for a message."""
-    return ", ".join(repr(layout.example) for layout in _LAYOUTS)

@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from simple_spk import SAMPLE_RATE
@@ -54,15 +55,14 @@ class InspectionOptions:
         return [*inspect_files(paths, self.depth, self.workers, True, with_digest, self.progress)]
 
 
-@dataclass(frozen=True)
-class Copy:
-    """The n files of a corpus that are there (or that a manifest promises)."""
+class CorpusFile(NamedTuple):
+    """A file of a corpus that is there, or that a manifest promises."""
 
-    names: list[str]  # (n,), without suffix, as lists name utterances
-    paths: list[str]  # (n,)
-    speakers: list[str]  # (n,)
-    sizes: NDArray[np.int64]  # (n,) in bytes; -1: the file does not exist
-    promised_seconds: NDArray[np.float64]  # (n,); nan where nothing is promised
+    name: str  # without suffix, as lists name utterances
+    path: str
+    speaker: str
+    size_bytes: int  # -1: the file does not exist
+    promised_seconds: float = np.nan  # nan: nothing is promised
 
 
 def check_voxceleb(
@@ -70,53 +70,60 @@ def check_voxceleb(
 ) -> tuple[list[Finding], dict[str, float]]:
     """Findings about a copy of VoxCeleb1 or VoxCeleb2, and its usable names with seconds."""
     topic = f"{corpus} in {folder}"
-    copy = copy_of_voxceleb(corpus, folder, options.progress)
-    checked = copy
+    files = files_of_voxceleb(corpus, folder, options.progress)
+    checked = files
     if expected is not None:
         expected = _of_parts(expected, {part for part in TOTALS if part.startswith(corpus)})
         expected = expected if expected.names else None  # it may be of the other corpus
     if expected is not None:
         listed_parts = {part_of(speaker) for speaker in {name[:7] for name in expected.names}}
-        checked = rows_of(copy, [part_of(name[:7]) in listed_parts for name in copy.names])
-    findings, usable = check_copy(topic, checked, expected, options)
+        checked = [file for file in files if part_of(file.speaker) in listed_parts]
+    findings, usable = check_files(topic, checked, expected, options)
     # Parts that the list does not name were not opened: nothing speaks against them.
-    usable |= dict.fromkeys(set(copy.names) - set(checked.names), np.nan)
-    extent = voxceleb_extent(topic, corpus, copy.names, usable, expected is not None)
+    names = [file.name for file in files]
+    usable |= dict.fromkeys(set(names) - {file.name for file in checked}, np.nan)
+    extent = voxceleb_extent(topic, corpus, names, usable, expected is not None)
     return [*extent, *findings], usable
 
 
-def check_copy(
-    topic: str, copy: Copy, expected: UtteranceList | None, options: InspectionOptions
+def check_files(
+    topic: str,
+    files: Sequence[CorpusFile],
+    expected: UtteranceList | None,
+    options: InspectionOptions,
 ) -> tuple[list[Finding], dict[str, float]]:
-    """Findings about a copy, and the names of its usable files with their seconds.
+    """Findings about a copy of a corpus, and the names of its usable files with their seconds.
 
     ``expected`` is the list of what should be there (None: compare with no list). Seconds are nan
     where files were not opened.
     """
-    present = rows_of(copy, copy.sizes >= 0)
+    present = [file for file in files if file.size_bytes >= 0]
+    names = [file.name for file in present]
+    absent = {file.name for file in files} - set(names)
     wanted = None
     if expected is not None:
-        wanted = set(expected.names) | (set(copy.names) - set(present.names))
-    elif not np.isnan(copy.promised_seconds).all():  # a manifest, which is a list itself
-        wanted = set(copy.names)
-    findings = [*_twice(topic, present), *compare_names(topic, present.names, wanted)]
+        wanted = absent.union(expected.names)
+    elif not all(np.isnan(file.promised_seconds) for file in files):  # a manifest is a list itself
+        wanted = absent.union(names)
+    findings = [*_twice(topic, present), *compare_names(topic, names, wanted)]
     if options.depth is Depth.NAMES:
         findings.append(not_checked(topic, "audio", "files were not opened (--names-only)"))
-        return findings, dict.fromkeys(present.names, np.nan)
-    promised = present.promised_seconds
+        return findings, dict.fromkeys(names, np.nan)
+    promised = np.array([file.promised_seconds for file in present])
     if expected is not None:
         listed = dict(zip(expected.names, expected.seconds.tolist(), strict=True))
-        promised = np.fmax(promised, [listed.get(name, np.nan) for name in present.names])
+        promised = np.fmax(promised, [listed.get(name, np.nan) for name in names])
     is_deep = options.depth is Depth.SAMPLES
-    # Only files of one size can be equal.
-    facts = options.inspect(present.paths, _shared(present.sizes).tolist() if is_deep else None)
-    findings += _length_findings(topic, present.names, promised, facts, options)
+    count_of_size = Counter(file.size_bytes for file in present)  # equal files have one size
+    with_digest = [is_deep and count_of_size[file.size_bytes] > 1 for file in present]
+    facts = options.inspect([file.path for file in present], with_digest)
+    findings += _length_findings(topic, names, promised, facts, options)
     if is_deep:
         findings += _sound_findings(topic, present, facts)
     else:
         why = "silence, clipping, equal files: only with --deep"
         findings.append(not_checked(topic, "sound", why))
-    usable = {n: f.seconds for n, f in zip(present.names, facts, strict=True) if f.fault is None}
+    usable = {name: fact.seconds for name, fact in zip(names, facts, strict=True) if not fact.fault}
     return findings, usable
 
 
@@ -198,14 +205,14 @@ def _of_parts(utterances: UtteranceList, parts: set[str]) -> UtteranceList:
     return UtteranceList([utterances.names[row] for row in rows], utterances.seconds[rows])
 
 
-def _twice(topic: str, copy: Copy) -> list[Finding]:
+def _twice(topic: str, files: Sequence[CorpusFile]) -> list[Finding]:
     """Utterances that are there in several forms (m4a and flac, say)."""
-    if len(set(copy.names)) == len(copy.names):
+    counts = Counter(file.name for file in files)
+    if len(counts) == len(files):
         return []
-    counts = Counter(copy.names)
-    names = [path for path, name in zip(copy.paths, copy.names, strict=True) if counts[name] > 1]
+    paths = [file.path for file in files if counts[file.name] > 1]
     cure = "name the folder of one form only (.../flac)"
-    return [name_files(topic, "several forms", names, "files of utterances that have others", cure)]
+    return [name_files(topic, "several forms", paths, "files of utterances that have others", cure)]
 
 
 def _length_findings(
@@ -246,21 +253,23 @@ def _length_findings(
     ]
 
 
-def _sound_findings(topic: str, copy: Copy, facts: Sequence[AudioFacts]) -> list[Finding]:
+def _sound_findings(
+    topic: str, files: Sequence[CorpusFile], facts: Sequence[AudioFacts]
+) -> list[Finding]:
     """Files without sound, files that touch full scale, files with the same bytes."""
-    of_name = [*zip(copy.names, facts, strict=True)]
-    silent = [name for name, fact in of_name if fact.is_silent]
-    clipped = [name for name, fact in of_name if fact.full_scale_share > CLIPPED_SHARE]
-    of_digest: defaultdict[int, list[int]] = defaultdict(list)
-    for row, fact in enumerate(facts):
+    rows = [*zip(files, facts, strict=True)]
+    silent = [file.name for file, fact in rows if fact.is_silent]
+    clipped = [file.name for file, fact in rows if fact.full_scale_share > CLIPPED_SHARE]
+    of_digest: defaultdict[int, list[CorpusFile]] = defaultdict(list)
+    for file, fact in rows:
         if fact.digest:
-            of_digest[fact.digest].append(row)
-    within, across = [], []
-    for rows in of_digest.values():
-        if len(rows) > 1:
-            is_one_speaker = len({copy.speakers[row] for row in rows}) == 1
-            equal = " = ".join(copy.names[row] for row in rows)
-            (within if is_one_speaker else across).append(equal)
+            of_digest[fact.digest].append(file)
+    within: list[str] = []
+    across: list[str] = []
+    for equal in of_digest.values():
+        if len(equal) > 1:
+            is_one_speaker = len({file.speaker for file in equal}) == 1
+            (within if is_one_speaker else across).append(" = ".join(file.name for file in equal))
     often = f"files of which more than {CLIPPED_SHARE:.0%} touches full scale"
     several, one = "groups of equal files under several speakers", "groups of equal files"
     wrong = "one of the speakers is wrong: leave these files out"
@@ -276,87 +285,68 @@ def _sound_findings(topic: str, copy: Copy, facts: Sequence[AudioFacts]) -> list
     ]
 
 
-def _shared(values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each value (n,) occurs more than once."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return counts[inverse] > 1
-
-
 # ---- which files are there ----------------------------------------------------------------------
 
 
-def copy_of_folder(folder: Path, progress: bool = True) -> Copy:
-    """All audio files below a folder, named by their path in it."""
-    paths, sizes = _list_audio(folder, progress)
+def files_of_folder(folder: Path, progress: bool = True) -> list[CorpusFile]:
+    """All audio files below a folder, named by their path in it; the first part is the speaker."""
     start = len(os.path.join(folder, ""))
-    names = [without_suffix(path[start:]) for path in paths]
-    return _copy(names, paths, sizes)
+    found = [(without_suffix(path[start:]), path, size) for path, size in _walked(folder, progress)]
+    return [
+        CorpusFile(name, path, name.rpartition("/")[0].partition("/")[0], size)
+        for name, path, size in found
+    ]
 
 
-def copy_of_voxceleb(corpus: str, folder: Path, progress: bool = True) -> Copy:
+def files_of_voxceleb(corpus: str, folder: Path, progress: bool = True) -> list[CorpusFile]:
     """The files speaker/video/number of a corpus (VoxCeleb1, VoxCeleb2), wherever below a folder.
 
-    So the original tree (dev/aac/id00012/..., wav/id10001/...) will do, and a converted one.
+    Both the original tree (dev/aac/id00012/..., wav/id10001/...) and a converted one are found.
     """
-    paths, sizes = _list_audio(folder, progress)
     example, first_digits = EXAMPLES[corpus]
-    is_utterance = re.compile(r"id\d{5}/[^/]+/\d+").fullmatch
-    names = ["/".join(without_suffix(path).rsplit("/", 3)[1:]) for path in paths]
-    kept = [
-        row
-        for row, name in enumerate(names)
-        if is_utterance(name) and name.startswith(first_digits)
-    ]
-    if not kept:
-        instead = (
-            f"the first audio file is {paths[0]}" if paths else "there is no audio file at all"
-        )
+    is_utterance = re.compile(first_digits + r"\d{4}/[^/]+/\d+").fullmatch
+    found = _walked(folder, progress)
+    files = []
+    for path, size in found:
+        name = "/".join(without_suffix(path).rsplit("/", 3)[1:])
+        if is_utterance(name):
+            files.append(CorpusFile(name, path, name[:7], size))
+    if not files:
+        instead = f"the first audio file is {found[0][0]}" if found else "there is no audio file"
         raise ValueError(
             f"{folder} holds no recording of {corpus}: expected files such as "
             f".../{example} below it, but {instead}"
         )
-    return _copy([names[row] for row in kept], [paths[row] for row in kept], sizes[kept])
+    return files
 
 
-def copy_of_manifest(path: Path, progress: bool = True) -> Copy:
+def files_of_manifest(path: Path, progress: bool = True) -> list[CorpusFile]:
     """The files that a manifest names, with the seconds that it promises."""
     manifest = read_manifest(path)
     assert manifest.ids is not None  # they were asked for
     folder = str(manifest.path.parent)
-    paths = [os.path.join(folder, wav) for wav in manifest.wavs]
-    names = [without_suffix(name) for name in manifest.ids]
-    bar = tqdm(paths, unit="file", desc="look for files", disable=not progress)
-    sizes = np.fromiter(map(_size, bar), dtype=np.int64, count=len(paths))
-    speakers = [manifest.speakers[number] for number in manifest.speaker_of_row.tolist()]
-    return Copy(names, paths, speakers, sizes, manifest.durations_seconds.astype(np.float64))
-
-
-def _copy(names: list[str], paths: list[str], sizes: NDArray[np.int64]) -> Copy:
-    """A copy of which nothing is promised; the first folder of a name is the speaker."""
-    speakers = [name.rpartition("/")[0].partition("/")[0] for name in names]
-    return Copy(names, paths, speakers, sizes, np.full(len(names), np.nan))
-
-
-def rows_of(copy: Copy, kept: ArrayLike) -> Copy:
-    """The files of a copy for which ``kept`` (n,) is true."""
-    rows = np.flatnonzero(kept)
-    return Copy(
-        [copy.names[row] for row in rows],
-        [copy.paths[row] for row in rows],
-        [copy.speakers[row] for row in rows],
-        copy.sizes[rows],
-        copy.promised_seconds[rows],
+    rows = zip(
+        manifest.ids,
+        manifest.wavs,
+        manifest.speaker_of_row.tolist(),
+        manifest.durations_seconds.tolist(),
+        strict=True,
     )
+    files = []
+    bar = tqdm(rows, "look for files", len(manifest), unit="file", disable=not progress)
+    for name, wav, speaker, seconds in bar:
+        place = os.path.join(folder, wav)
+        speaker = manifest.speakers[speaker]
+        files.append(CorpusFile(without_suffix(name), place, speaker, _size(place), seconds))
+    return files
 
 
-def _list_audio(folder: Path, progress: bool) -> tuple[list[str], NDArray[np.int64]]:
-    """Paths and sizes of all audio files below a folder, in alphabetical order of folders."""
+def _walked(folder: Path, progress: bool) -> list[tuple[str, int]]:
+    """Paths and sizes of all audio files below a folder, in alphabetical order."""
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}: correct the path")
     bar = tqdm(_walk(str(folder)), unit="file", desc="list files", disable=not progress)
-    found = sorted(bar)
-    sizes = np.fromiter((size for _, size in found), dtype=np.int64, count=len(found))
-    return [path for path, _ in found], sizes
+    return sorted(bar)
 
 
 def _walk(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[str, int]]:

@@ -1,7 +1,7 @@
 """What a check found: a status, the reason in words, the cure, and the files concerned."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -34,7 +34,7 @@ class Finding:
     text: str
     cure: str = ""
     names: Sequence[str] = ()
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 def name_files(

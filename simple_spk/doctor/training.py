@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from simple_spk.distributed import usable_cores
-from simple_spk.doctor.finding import Finding, Status
+from simple_spk.doctor.finding import Finding, Status, not_checked
 from simple_spk.doctor.installation import SHARED_MEMORY
 from simple_spk.doctor.training_needs import (
     BATCHES_AHEAD_PER_WORKER,
@@ -24,7 +24,7 @@ USABLE_SHARE_OF_MEMORY = 0.9
 def check_training(
     setting: TrainingSetting, device: str = "cpu", manifest: Path | None = None
 ) -> list[Finding]:
-    """What a setting needs of a device and, with a manifest, of the data loader."""
+    """What training needs of a device and, with a manifest, of the data loader."""
     topic = f"training with batch {setting.batch} on {device} (estimates from a few small steps)"
     try:
         needs = measure_needs(setting, device)
@@ -32,12 +32,17 @@ def check_training(
         text = f"even the few crops of a trial do not fit: {error}"
         cure = "free the GPU (nvidia-smi), or take a smaller --queue or --width"
         return [Finding(topic, "memory", Status.PROBLEM, text, cure)]
-    consumed = setting.batch / needs.step_seconds
+    loader = not_checked(topic, "loader", "give --manifest to measure it")
+    if manifest is not None:
+        workers = min(setting.workers, usable_cores())  # more than cores read no faster
+        delivered = loader_crops_per_second(manifest, setting, workers)
+        consumed = setting.batch / needs.step_seconds
+        loader = loader_finding(topic, consumed, delivered, workers)
     return [
         memory_finding(topic, setting, needs, memory_of(device)),
         _time_finding(topic, setting, needs),
         shared_memory_finding(topic, setting, needs),
-        _loader_finding(topic, setting, consumed, manifest),
+        loader,
     ]
 
 
@@ -116,7 +121,7 @@ def _amount(number_of_bytes: float) -> str:
 
 
 def _in_words(seconds: float) -> str:
-    """A span of time in the unit that suits it.
+    """A duration in a suitable unit.
 
     >>> _in_words(0.25), _in_words(7200.0), _in_words(864000.0)
     ('0.25 s', '2 h', '10 days')
@@ -131,28 +136,14 @@ def _in_words(seconds: float) -> str:
 def shared_memory_finding(topic: str, setting: TrainingSetting, needs: TrainingNeeds) -> Finding:
     """Whether the batches that workers read ahead fit into the shared memory."""
     if not SHARED_MEMORY.is_dir() or setting.workers == 0:
-        return Finding(topic, "shared memory", Status.NOT_CHECKED, "none is needed here")
+        return not_checked(topic, "shared memory", "none is needed here")
     needed = needs.batch_bytes * BATCHES_AHEAD_PER_WORKER * setting.workers
     free = shutil.disk_usage(SHARED_MEMORY).free
-    return Finding(
-        topic,
-        "shared memory",
-        Status.OK if needed <= free else Status.PROBLEM,
-        f"{setting.workers} workers hold up to {_amount(needed)}, {_amount(free)} are free",
-        f"fewer --workers, or a larger {SHARED_MEMORY} (docker run --shm-size=...)",
-        metrics={"needed_bytes": needed, "free_bytes": free},
-    )
-
-
-def _loader_finding(
-    topic: str, setting: TrainingSetting, consumed: float, manifest: Path | None
-) -> Finding:
-    """Whether reading crops keeps up with the steps, measured on the recordings of a manifest."""
-    if manifest is None:
-        return Finding(topic, "loader", Status.NOT_CHECKED, "give --manifest to measure it")
-    workers = min(setting.workers, usable_cores())  # more than cores read no faster
-    delivered = loader_crops_per_second(manifest, setting, workers)
-    return loader_finding(topic, consumed, delivered, workers)
+    status = Status.OK if needed <= free else Status.PROBLEM
+    text = f"{setting.workers} workers hold up to {_amount(needed)}, {_amount(free)} are free"
+    cure = f"fewer --workers, or a larger {SHARED_MEMORY} (docker run --shm-size=...)"
+    metrics = {"needed_bytes": needed, "free_bytes": free}
+    return Finding(topic, "shared memory", status, text, cure, metrics=metrics)
 
 
 def loader_finding(topic: str, consumed: float, delivered: float, workers: int) -> Finding:

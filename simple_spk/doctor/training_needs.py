@@ -27,28 +27,26 @@ from simple_spk.models.resnet import ResNet
 from simple_spk.schedules import StepwiseValue
 
 MEASURED_STEPS = 3
-# Networks are measured on so many crops that they take this long: shorter runs tell of overheads.
+# Networks are measured on so many crops that a step takes this long: shorter ones are overhead.
 LEAST_STEP_SECONDS = 0.5
 LONGEST_MEASURED_SECONDS = 2.0  # longer crops cost in proportion
 MEASURED_BATCHES_OF_LOADER = 6
-# Beside what is kept for the backward pass, both passes need room to work in: with it, peaks of
-# the process were 1.46 times what is kept.
+# Both passes need working memory beside the saved activations: measured peaks of the process were
+# 1.46 times what is saved.
 WORKSPACE = 1.5
 BATCHES_AHEAD_PER_WORKER = 2  # torch's DataLoader
 SPARE_SPEED = 1.25
-
-
 RESNET = "!new:simple_spk.models.resnet.ResNet"
 Limits = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class TrainingSetting:
-    """What costs time or memory; the defaults are those of hparams/simple_resnet34.yaml."""
+    """The options that cost time or memory; the defaults are those of simple_resnet34.yaml."""
 
     speakers_per_batch: int = 128
     recordings_per_speaker: int = 4
-    crop_seconds: Limits | Mapping[int, Limits] = (3.0, 8.0)  # or from which epoch on which
+    crop_seconds: Limits | Mapping[int, Limits] = (3.0, 8.0)  # or by first epoch
     batches_per_epoch: int = 1000
     number_of_epochs: int = 70
     queue_size: int = 524288
@@ -96,9 +94,9 @@ def read_setting(path: str | Path) -> TrainingSetting:
     content = read_tagged_yaml(path)
     encoder = content.get("encoder")
     if not isinstance(encoder, dict) or encoder.get("") != RESNET:
-        raise ValueError(f"{path}: only needs of an encoder {RESNET[1:]} can be foretold")
+        raise ValueError(f"{path}: only needs of an encoder {RESNET[1:]} can be estimated")
     if not isinstance(content.get("queue"), dict):
-        raise ValueError(f"{path}: only needs of a loss over a queue can be foretold")
+        raise ValueError(f"{path}: only needs of a loss over a queue can be estimated")
     values: dict[str, Any] = {}
     for field in fields(TrainingSetting):
         found = encoder.get(field.name, content.get(field.name))
@@ -114,7 +112,7 @@ def read_setting(path: str | Path) -> TrainingSetting:
 
 
 def _number(path: Path, name: str, found: Any) -> int | float | tuple | dict:
-    """A number, or several, or those of each stage, as it stands in a YAML file."""
+    """The number of a YAML file, a tuple of several, or a mapping of those by first epoch."""
     if isinstance(found, dict) and name == "crop_seconds":
         return {start: _number(path, name, value) for start, value in found.items()}
     numbers = found if isinstance(found, list) else [found]
@@ -125,7 +123,7 @@ def _number(path: Path, name: str, found: Any) -> int | float | tuple | dict:
 
 @dataclass(frozen=True)
 class TrainingNeeds:
-    """What a setting needs; memory in bytes, per process if one process trains."""
+    """What a setting needs; memory in bytes, if one process trains."""
 
     parameters: int
     model_bytes: int  # weights, gradients, momentum of SGD, and the moving average
@@ -135,7 +133,7 @@ class TrainingNeeds:
     step_seconds: float  # of a whole batch of crops of mean length
 
     def memory_bytes(self, batch: int) -> float:
-        """Of the device, with ``batch`` crops at a time."""
+        """Memory of the device with ``batch`` crops at a time."""
         return self.model_bytes + self.queue_bytes + batch * self.activation_bytes_per_crop
 
 

@@ -6,13 +6,13 @@ import numpy as np
 
 from simple_spk.data.trials import Trials
 from simple_spk.data.voxceleb_lists import list_name, wrong_list_hint
-from simple_spk.doctor.finding import Finding, Status
+from simple_spk.doctor.finding import Finding, Status, not_checked
 
 
 def check_trials(trials: Trials, is_at_hand: Callable[[str], bool] | None) -> list[Finding]:
-    """Which list it is, the recordings it lacks, and the trials that fail for want of them.
+    """Which list it is, the recordings that are missing, and the trials that need them.
 
-    ``is_at_hand`` tells whether a recording can be used (None: there is nothing to tell by).
+    ``is_at_hand`` tells whether a recording can be used (None: no place of recordings was given).
     """
     topic = f"trial list {trials.path}"
     hint = wrong_list_hint(trials)
@@ -20,7 +20,7 @@ def check_trials(trials: Trials, is_at_hand: Callable[[str], bool] | None) -> li
     findings = [Finding(topic, "list", Status.NOTE if hint else Status.OK, text, hint or "")]
     if is_at_hand is None:
         where = "give --voxceleb1, --manifest or --audio-folder to learn which can be scored"
-        return [*findings, Finding(topic, "trials", Status.NOT_CHECKED, where)]
+        return [*findings, not_checked(topic, "trials", where)]
     present = np.array([is_at_hand(name) for name in trials.ids], dtype=bool)
     lacking = [trials.ids[index] for index in np.flatnonzero(~present).tolist()]
     lost = np.flatnonzero(~(present[trials.enroll] & present[trials.test]))
@@ -30,26 +30,13 @@ def check_trials(trials: Trials, is_at_hand: Callable[[str], bool] | None) -> li
     ]
     status = Status.PROBLEM if lacking else Status.OK
     cure = "fetch or convert these recordings again (simple-spk prepare)"
+    text = f"all {len(trials.ids):,} are at hand"
+    if lacking:
+        text = f"{len(lacking):,} of {len(trials.ids):,} are missing or unreadable"
+    scored = f"{len(lost):,} of {len(trials):,} cannot be scored" if lines else "all can be scored"
+    metrics = {"missing": len(lacking)}
     return [
         *findings,
-        Finding(
-            topic,
-            "recordings",
-            status,
-            f"{len(lacking):,} of {len(trials.ids):,} are missing or unreadable"
-            if lacking
-            else f"all {len(trials.ids):,} are at hand",
-            cure,
-            tuple(lacking),
-            {"missing": len(lacking)},
-        ),
-        Finding(
-            topic,
-            "trials",
-            status,
-            f"{len(lost):,} of {len(trials):,} cannot be scored" if lines else "all can be scored",
-            "",
-            tuple(lines),
-            {"lost": len(lost)},
-        ),
+        Finding(topic, "recordings", status, text, cure, tuple(lacking), metrics),
+        Finding(topic, "trials", status, scored, "", tuple(lines), {"lost": len(lost)}),
     ]

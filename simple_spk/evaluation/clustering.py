@@ -1,7 +1,7 @@
-"""Does one threshold tell all speakers apart? The paper's desideratum (Eq. 1), and clustering.
+"""How well one threshold separates all speakers: the paper's desideratum (Eq. 1), and clustering.
 
-Eq. 1 asks that the least similarity within a speaker exceed the greatest between speakers. Where it
-holds, cutting any hierarchical clustering between the two gives back the speakers.
+Eq. 1 requires the least similarity within a speaker to exceed the greatest between speakers. Where
+it holds, any hierarchical clustering that is cut between the two recovers the speakers.
 """
 
 from collections import Counter
@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.cluster import hierarchy
 
+from simple_spk.evaluation.scoring import queries_and_keys
 from simple_spk.models.similarity import Similarity
 
 LINKAGES = ("average", "complete", "single")
@@ -21,20 +21,20 @@ MOST_CLUSTERED = 10_000
 PAIRS_AT_ONCE = 2**24
 
 
-class Lifted(NamedTuple):
-    """Embeddings whose products are similarities: those of i and j is queries[i] @ keys[j]."""
+class ScoreFactors(NamedTuple):
+    """Embeddings whose inner products are similarities: of i and j, queries[i] @ keys[j]."""
 
-    queries: NDArray[np.float32]  # (n, lifted_dim)
-    keys: NDArray[np.float32]  # (n, lifted_dim)
+    queries: NDArray[np.float32]  # (n, dim + extra)
+    keys: NDArray[np.float32]  # (n, dim + extra)
 
-    def rows(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    def blocks(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Blocks of similarities (rows, n - start), each with its first row and column, start."""
         size = max(1, PAIRS_AT_ONCE // len(self.keys))
         for start in range(0, len(self.keys), size):
             yield start, self.queries[start : start + size] @ self.keys[start:].T
 
 
-def cluster_figures(
+def cluster_summary(
     names: Sequence[str],
     embeddings: NDArray[np.float32],
     speakers: NDArray[np.int64],
@@ -42,10 +42,10 @@ def cluster_figures(
     threshold: float | None = None,
     most_clustered: int = MOST_CLUSTERED,
 ) -> dict[str, Any]:
-    """How well recordings with embeddings (n, dim) and speakers (n,) fall apart, as plain data.
+    """How well recordings with embeddings (n, dim) and speakers (n,) separate, as plain data.
 
-    ``threshold`` is the model's own, -b, or None. All pairs are looked at; if there are more than
-    ``most_clustered`` recordings, only those of some speakers, drawn at random, are clustered.
+    ``threshold`` is the model's own, -b, or None. All pairs are compared; of more than
+    ``most_clustered`` recordings, only those of some random speakers are clustered.
     """
     counts = np.unique(speakers, return_counts=True)[1]
     if len(counts) < 2 or counts.max() < 2:
@@ -53,37 +53,34 @@ def cluster_figures(
             f"found {len(speakers)} recordings of {len(counts)} speakers; clusters need two "
             f"speakers, and one with two recordings"
         )
-    with torch.no_grad():
-        device = next((t.device for t in similarity.state_dict().values()), torch.device("cpu"))
-        table = torch.from_numpy(embeddings).to(device)
-        lifted = Lifted(
-            similarity.lift_queries(table).cpu().numpy(), similarity.lift_keys(table).cpu().numpy()
-        )
+    sides = queries_and_keys(embeddings, similarity)
+    factors = ScoreFactors(*(side.cpu().numpy() for side in sides))
     chosen = _whole_speakers(speakers, most_clustered)
-    condensed = _dissimilarities(Lifted(lifted.queries[chosen], lifted.keys[chosen]))
+    pairs = _dissimilarities(ScoreFactors(factors.queries[chosen], factors.keys[chosen]))
     return {
         "recordings": len(speakers),
         "speakers": len(counts),
-        **_extremes(names, lifted, speakers),
+        **_extremes(names, factors, speakers),
         "clustered_recordings": len(chosen),
         "clustered_speakers": len(np.unique(speakers[chosen])),
         "linkage": {
-            method: _clustering(condensed, speakers[chosen], method, threshold)
-            for method in LINKAGES
+            method: _clustering(pairs, speakers[chosen], method, threshold) for method in LINKAGES
         },
     }
 
 
-def _extremes(names: Sequence[str], lifted: Lifted, speakers: NDArray[np.int64]) -> dict[str, Any]:
-    """The least similarity within speakers, the greatest between them, and who lies beyond."""
+def _extremes(
+    names: Sequence[str], factors: ScoreFactors, speakers: NDArray[np.int64]
+) -> dict[str, Any]:
+    """The least similarity within speakers, the greatest between them, and the pairs beyond."""
     lowest_within, lowest_between = [], []  # of each block; those between with the other sign
-    for start, block, same, other in _pairs(lifted, speakers):
+    for start, block, same, other in _pairs(factors, speakers):
         lowest_within.append(_lowest(np.where(same, block, np.inf), start))
         lowest_between.append(_lowest(np.where(other, -block, np.inf), start))
     (least, *least_pair), (greatest, *greatest_pair) = min(lowest_within), min(lowest_between)
     greatest = -greatest
     within = between = below = above = 0
-    for _, block, same, other in _pairs(lifted, speakers):
+    for _, block, same, other in _pairs(factors, speakers):
         within += int(np.count_nonzero(same))
         between += int(np.count_nonzero(other))
         below += int(np.count_nonzero(same & (block <= greatest)))
@@ -100,16 +97,16 @@ def _extremes(names: Sequence[str], lifted: Lifted, speakers: NDArray[np.int64])
 
 
 def _lowest(values: NDArray[np.float32], start: int) -> tuple[float, int, int]:
-    """The lowest value of a block, and whose it is."""
+    """The lowest value of a block, with its row and column in the whole."""
     row, column = np.unravel_index(int(values.argmin()), values.shape)
     return float(values[row, column]), start + int(row), start + int(column)
 
 
 def _pairs(
-    lifted: Lifted, speakers: NDArray[np.int64]
+    factors: ScoreFactors, speakers: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Blocks of similarities: which pairs, each once, have one speaker, and which have two."""
-    for start, block in lifted.rows():
+    """Blocks of similarities, with masks of the pairs (each once) of one and of two speakers."""
+    for start, block in factors.blocks():
         rows = np.arange(start, start + len(block))
         later = rows[:, None] < np.arange(start, len(speakers))
         same = speakers[rows][:, None] == speakers[start:]
@@ -117,7 +114,7 @@ def _pairs(
 
 
 def _whole_speakers(speakers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """The rows, rising, of all speakers, or of as many as have no more than ``most`` together."""
+    """The rows, rising, of all speakers, or of random ones with at most ``most`` rows together."""
     if len(speakers) <= most:
         return np.arange(len(speakers))
     numbers, inverse, counts = np.unique(speakers, return_inverse=True, return_counts=True)
@@ -131,18 +128,18 @@ def _whole_speakers(speakers: NDArray[np.int64], most: int) -> NDArray[np.int64]
 
 
 class _Dissimilarities(NamedTuple):
-    """How far below the greatest similarity each pair is, as scipy has pairs: i < j, row by row."""
+    """Greatest similarity minus that of each pair, in scipy's order: i < j, row by row."""
 
     greatest: float
     values: NDArray[np.float64]  # (n (n - 1) / 2,)
 
 
-def _dissimilarities(lifted: Lifted) -> _Dissimilarities:
+def _dissimilarities(factors: ScoreFactors) -> _Dissimilarities:
     """The dissimilarities of all pairs."""
-    n = len(lifted.keys)
+    n = len(factors.keys)
     values = np.empty(n * (n - 1) // 2)
     filled = 0
-    for _, block in lifted.rows():
+    for _, block in factors.blocks():
         for row, similarities in enumerate(block):
             later = similarities[row + 1 :]
             values[filled : filled + len(later)] = later
@@ -155,7 +152,7 @@ def _dissimilarities(lifted: Lifted) -> _Dissimilarities:
 def _clustering(
     pairs: _Dissimilarities, speakers: NDArray[np.int64], method: str, threshold: float | None
 ) -> dict[str, Any]:
-    """What cutting a hierarchical clustering gives, at the own and at the best threshold."""
+    """The clusters of a hierarchical clustering at the own and at the best threshold."""
     tree = hierarchy.linkage(pairs.values, method)
     heights = pairs.greatest - tree[:, 2]  # similarities at which clusters merge, falling
     indices = rand_indices(tree, speakers)
@@ -166,23 +163,20 @@ def _clustering(
         "at_own_threshold": None
         if threshold is None
         else _cut(int((heights > threshold).sum()), threshold, indices),
-        "at_best_threshold": _cut(best, _between(heights, best), indices),
+        # Half way between the last merge that is made and the first that is not.
+        "at_best_threshold": _cut(
+            best, float(heights[max(0, best - 1) : best + 1].mean()), indices
+        ),
     }
 
 
 def _cut(merges: int, threshold: float, indices: NDArray[np.float64]) -> dict[str, Any]:
-    """What is left after a number of merges."""
+    """The clusters after a number of merges."""
     return {
         "threshold": threshold,
         "clusters": len(indices) - merges,
         "adjusted_rand_index": float(indices[merges]),
     }
-
-
-def _between(heights: NDArray[np.float64], merges: int) -> float:
-    """The similarity half way between the last merge that is made and the first that is not."""
-    neighbors = heights[max(0, merges - 1) : merges + 1]
-    return float(neighbors.mean())
 
 
 def rand_indices(tree: NDArray[np.float64], speakers: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -1,6 +1,5 @@
 """Enrolled speakers: several recordings make one template, compared as one embedding is."""
 
-import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.data.field_table import read_text, shown
 from simple_spk.data.manifest import read_manifest
+from simple_spk.data.text_table import numbered_lines, shown
 from simple_spk.data.trials import Trials
 from simple_spk.evaluation.embedding_files import Embeddings
 
@@ -32,8 +31,7 @@ def read_enrollments(path: str | Path) -> Enrollments:
     """The models of a text file in Kaldi's spk2utt format: ``model recording recording ...``."""
     path = Path(path)
     recordings_of_model: dict[str, list[str]] = {}
-    content = read_text(path, "enrollments").removeprefix(codecs.BOM_UTF8).rstrip()
-    for number, line in enumerate(content.split(b"\n"), start=1):
+    for number, line in numbered_lines(path, "enrollments"):
         # Fields are cut as in trial lists: odd spaces of Unicode belong to names.
         model, *recordings = [field.decode() for field in line.split()] or [""]
         problem = ""
@@ -46,6 +44,10 @@ def read_enrollments(path: str | Path) -> Enrollments:
         if problem:
             raise ValueError(f"{path}, line {number}: found {shown(line)}; {problem}")
         recordings_of_model[model] = recordings
+    if not recordings_of_model:
+        raise ValueError(
+            f"{path}, line 1: found a blank line; expected 'model recording recording ...'"
+        )
     return Enrollments(recordings_of_model, path)
 
 

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.data.field_table import read_text, shown
+from simple_spk.data.text_table import numbered_lines, shown
 from simple_spk.io.atomic_file import atomic_write
 
 BINARY_MARK = b"\0B"
@@ -77,9 +77,9 @@ def _ark_entries(path: Path) -> Iterator[tuple[str, NDArray[np.floating]]]:
 
 def _scp_entries(path: Path) -> Iterator[tuple[str, NDArray[np.floating]]]:
     """The names and arrays that a script file names, in its order; each archive is opened once."""
-    lines = read_text(path, "script file").rstrip().split(b"\n")
+    lines = numbered_lines(path, "script file")
     arks: dict[str, Path] = {}
-    entries = [_scp_entry(path, number, line, arks) for number, line in enumerate(lines, start=1)]
+    entries = [_scp_entry(path, number, line, arks) for number, line in lines]
     for ark, group in itertools.groupby(entries, key=lambda entry: entry[1]):
         with ark.open("rb") as file:
             for name, _, place in group:

@@ -1,4 +1,4 @@
-"""All figures of a scored list as plain data: error rates, intervals, and what they are of."""
+"""The summary of a scored trial list as plain data: its identity, metrics and intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from simple_spk.evaluation.metrics import PRIORS, bayes_threshold, summary
 from simple_spk.evaluation.score_files import ScoredTrials
 
 SPEAKERS_GUESSED = (
-    "names do not tell the speakers, so intervals take recordings that target trials join for one "
-    "speaker; if these do not join all recordings of a speaker, intervals are too narrow: give the "
-    "speakers in a file (--speakers)"
+    "the names do not tell the speakers, so intervals take recordings that target trials connect "
+    "as one speaker; if these do not connect all recordings of a speaker, intervals are too "
+    "narrow: give the speakers in a file (--speakers)"
 )
-NOTES = ("hint", "intervals_missing", "intervals_note")  # keys of what to tell people in words
+NOTES = ("hint", "intervals_missing", "intervals_note")  # keys whose values are messages
 
 
 @dataclass(frozen=True)
-class FigureSettings:
-    """What costs are of, and how intervals are drawn (none without replicates)."""
+class MetricOptions:
+    """Priors and costs of the detection costs, and the draws of the intervals (0: none)."""
 
     priors: Sequence[float] = PRIORS
     miss_cost: float = 1.0
@@ -35,52 +35,64 @@ class FigureSettings:
 
     def __post_init__(self) -> None:
         for prior in self.priors:
-            bayes_threshold(prior, self.miss_cost, self.false_alarm_cost)  # raises if there is none
+            bayes_threshold(prior, self.miss_cost, self.false_alarm_cost)  # raises if impossible
         if self.replicates:
             check_draws(self.replicates, seed=self.seed)
 
+    @property
+    def costs(self) -> dict[str, Any]:
+        """The priors and costs by the argument names of the metrics."""
+        names = ("priors", "miss_cost", "false_alarm_cost")
+        return {name: getattr(self, name) for name in names}
 
-def figures_of(
+
+def check_classes(trials: Trials) -> None:
+    """Raise if a labeled list has no target or no non-target trial."""
+    if trials.is_target is None:
+        return
+    targets = int(np.count_nonzero(trials.is_target))
+    if not 0 < targets < len(trials):
+        raise ValueError(
+            f"{trials.path}: found {targets} targets and {len(trials) - targets} non-targets; "
+            "error rates need at least one of each: complete the list, or drop its labels"
+        )
+
+
+def summarize(
     scored: ScoredTrials,
-    settings: FigureSettings,
+    options: MetricOptions,
     speakers: NDArray[np.int64] | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """The figures of a list, ready for JSON; without labels, only what it is and its size.
+    """The summary of a list, ready for JSON; without labels, only its identity and size.
 
-    ``speakers`` (ids,) are the speakers of its recordings, to draw for the intervals; without
-    them, the list itself tells.
+    ``speakers`` (ids,) of its recordings are resampled for the intervals; by default they are
+    read from the list itself.
     """
     trials = scored.trials
-    identity = {
-        **identity_of(trials, scored.name),
+    identity = list_identity(trials, scored.name) | {
         "hint": wrong_list_hint(trials),
         "model": scored.model,
         "similarity": scored.similarity,
     }
     if trials.is_target is None:
         return identity
-    costs: dict[str, Any] = {
-        "priors": tuple(settings.priors),
-        "miss_cost": settings.miss_cost,
-        "false_alarm_cost": settings.false_alarm_cost,
-    }
     try:
-        found = summary(scored.scores, trials.is_target, **costs)
+        metrics = summary(scored.scores, trials.is_target, **options.costs)
     except ValueError as error:
         raise ValueError(f"{scored.name}: {error}") from error
     result = {
         **identity,
-        **costs,
-        **found,
-        "at_eer_threshold": _rates(scored, trials.is_target, found["eer_threshold"]),
+        **options.costs,
+        **metrics,
+        "at_eer_threshold": _rates(scored, trials.is_target, metrics["eer_threshold"]),
         "own_threshold": _rates(scored, trials.is_target, scored.threshold),
         "intervals": None,
         "intervals_missing": None,
         "intervals_note": None,
     }
-    if settings.replicates:
-        # A list can have error rates without telling its speakers apart; say so, and go on.
+    if options.replicates:
+        # Error rates are valid without speakers; a list without them gets a note, not an error.
         try:
             if speakers is None:
                 speakers = speakers_by_name(trials)
@@ -92,21 +104,21 @@ def figures_of(
                 trials.is_target,
                 speakers[trials.enroll],
                 speakers[trials.test],
-                settings.replicates,
-                seed=settings.seed,
+                options.replicates,
+                seed=options.seed,
                 progress=progress,
-                **costs,
+                **options.costs,
             )
         except ValueError as error:
             result["intervals_missing"] = str(error)
     return result
 
 
-def identity_of(trials: Trials, name: str) -> dict[str, Any]:
-    """Which list figures are of, and which software made them, as plain data.
+def list_identity(trials: Trials, name: str) -> dict[str, Any]:
+    """The name, hashes and size of a list, and the software version, as plain data.
 
-    Files of one list differ in ``list_sha256`` by format and order, and score files that bring
-    their own labels have none, but all have one ``list_fingerprint``.
+    Files of one list differ in ``list_sha256`` by format and order, and score files with their own
+    labels have none; ``list_fingerprint`` is the same for all.
     """
     number, targets = fingerprint(trials), trials.is_target
     share = None if targets is None else np.count_nonzero(targets) / len(targets)
@@ -124,7 +136,7 @@ def identity_of(trials: Trials, name: str) -> dict[str, Any]:
 def _rates(
     scored: ScoredTrials, is_target: NDArray[np.bool_], threshold: float | None
 ) -> dict[str, float] | None:
-    """The rates of accepting from a threshold upwards; None without one."""
+    """The error rates at a threshold; None without one."""
     if threshold is None:
         return None
     miss, false_alarm = error_rates_at(scored.scores, is_target, threshold)

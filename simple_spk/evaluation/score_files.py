@@ -1,19 +1,26 @@
 """Score files: trials with their scores, as this and other toolkits write them."""
 
-import codecs
 import dataclasses
 import gzip
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simple_spk.data.field_table import FieldTable, cut_fields, first_misfit, read_text, shown
-from simple_spk.data.trials import Trials, check_distinct, name_of, pair_numbers
+from simple_spk.data.text_table import FieldTable, misfit, open_text
+from simple_spk.data.trials import (
+    LineLayout,
+    Trials,
+    check_distinct,
+    name_of,
+    pair_numbers,
+    read_layouts,
+)
 from simple_spk.io.atomic_file import atomic_write
 
 
@@ -33,37 +40,14 @@ ScoreFormat = Literal["wespeaker", "voxceleb", "voxsrc"]
 SCORE_FORMATS: tuple[ScoreFormat, ...] = get_args(ScoreFormat)
 
 
-class _Layout(NamedTuple):
-    """How a line is laid out: the columns of recordings, score and label, if there is one."""
-
-    example: str
-    enroll: int | None  # None in files of bare scores
-    test: int | None
-    score: int
-    label: int | None = None
-    labels: tuple[bytes, bytes] = (b"0", b"1")  # non-target, target
-
-    @property
-    def columns(self) -> int:
-        return len(self.example.split())
-
-    def fits(self, fields: list[bytes]) -> bool:
-        """Whether a line may be of this layout."""
-        return (
-            len(fields) == self.columns
-            and _is_number(fields[self.score])
-            and (self.label is None or fields[self.label] in self.labels)
-        )
-
-
-_WORDS = (b"nontarget", b"target")
 _LAYOUTS = (
-    _Layout("enroll test score target|nontarget", 0, 1, 2, 3, _WORDS),  # Kaldi, WeSpeaker, ours
-    _Layout("enroll test 0|1 score", 0, 1, 3, 2),  # SpeechBrain
-    _Layout("0|1 enroll test score", 1, 2, 3, 0),  # a VoxCeleb list with scores behind
-    _Layout("enroll test score", 0, 1, 2),
-    _Layout("score enroll test", 1, 2, 0),  # VoxSRC
-    _Layout("score", None, None, 0),
+    # Kaldi, WeSpeaker, ours
+    LineLayout("enroll test score target|nontarget", 0, 1, 3, ("nontarget", "target"), score=2),
+    LineLayout("enroll test 0|1 score", 0, 1, 2, score=3),  # SpeechBrain
+    LineLayout("0|1 enroll test score", 1, 2, 0, score=3),  # a VoxCeleb list with scores behind
+    LineLayout("enroll test score", 0, 1, score=2),
+    LineLayout("score enroll test", 1, 2, score=0),  # VoxSRC
+    LineLayout("score", score=0),
 )
 
 
@@ -80,23 +64,25 @@ def read_scores(
     are taken from the file if only that has some.
     """
     path = Path(path)
-    content = read_text(path, "score file").removeprefix(codecs.BOM_UTF8).rstrip()
-    if not content:
-        raise ValueError(f"{path} is empty; expected lines such as {_examples()}")
-    layout, table = _recognized(path, content, trials)
-    scores = table.numbers(layout.score)
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if len(bad):
-        line = content.split(b"\n")[bad[0]]
-        raise ValueError(
-            f"{path}, line {bad[0] + 1}: found {shown(line)}; expected {layout.example!r} with a "
-            f"finite score ({len(bad)} of {len(scores)} lines have none): score these again"
+    with open_text(path, "score file") as file:
+        layouts, table = read_layouts(file, path, "score file", _LAYOUTS, first_only=False)
+    layout = layouts[0] if len(layouts) == 1 else _only_layout(path, layouts, table, trials)
+    place = layout.score
+    assert place is not None
+    scores = table.numbers(place)
+    bad = np.count_nonzero(~np.isfinite(scores))
+    if bad:
+        raise misfit(
+            path,
+            "score file",
+            lambda fields: layout.fits(fields) and math.isfinite(float(fields[place])),
+            f"{layout.example!r} with a finite score ({bad} of {len(scores)} lines have none): "
+            "score these again",
         )
-    if layout.enroll is None or layout.test is None:
+    if layout.enroll < 0:
         return _beside(path, scores, trials)
-    ids, sides = table.index(layout.enroll, layout.test)
-    is_target = None if layout.label is None else table.are(layout.label, layout.labels[1])
-    found = Trials(ids, sides[:, 0].copy(), sides[:, 1].copy(), is_target, path)
+    ids, (enroll, test) = table.index(layout.enroll, layout.test)
+    found = Trials(ids, enroll, test, layout.is_target(table), path)
     check_distinct(found, path)
     if trials is None:
         return found, scores
@@ -147,45 +133,28 @@ def write_scores(
         file.writelines(map(line.format, enroll, test, values.tolist(), labels))
 
 
-def _recognized(path: Path, content: bytes, trials: Trials | None) -> tuple[_Layout, FieldTable]:
-    """The layout of a score file and its fields: of all layouts, the one that every line has."""
-    first = content.split(b"\n", 1)[0]
-    layouts = [layout for layout in _LAYOUTS if layout.fits(first.split())]
-    if not layouts:
+def _only_layout(
+    path: Path, layouts: list[LineLayout], table: FieldTable, trials: Trials | None
+) -> LineLayout:
+    """The layout of a file whose names look like numbers, as all lines or the list tell it."""
+    numeric = [
+        layout
+        for layout in layouts
+        if layout.score is not None and not np.isnan(table.numbers(layout.score)).any()
+    ]
+    if trials is not None:
+        names = set(trials.ids)
+        numeric = [
+            layout
+            for layout in numeric
+            if layout.enroll < 0 or names.issuperset(table.index(layout.enroll, layout.test)[0])
+        ]
+    if len(numeric) > 1:
         raise ValueError(
-            f"{path}, line 1: found {shown(first)}; expected a score, as in {_examples()}"
+            f"{path}: its lines may be {numeric[0].example!r} or {numeric[1].example!r}, as "
+            "their names look like numbers: give the trial list with it (--trials)"
         )
-    table = cut_fields(content, layouts[0].columns)
-    fitting = [] if table is None else [one for one in layouts if _are_labels(table, one)]
-    if table is None or not fitting:
-        raise ValueError(first_misfit(path, content, layouts[0].fits, layouts[0].example))
-    if len(fitting) > 1:  # names that look like numbers
-        numeric = [one for one in fitting if not np.isnan(table.numbers(one.score)).any()]
-        if trials is not None:
-            names = set(trials.ids)
-            numeric = [one for one in numeric if names.issuperset(_names(table, one))]
-        if len(numeric) > 1:
-            raise ValueError(
-                f"{path}: its lines may be {numeric[0].example!r} or {numeric[1].example!r}, as "
-                "their names look like numbers: give the trial list with it (--trials)"
-            )
-        fitting = numeric or fitting
-    return fitting[0], table
-
-
-def _are_labels(table: FieldTable, layout: _Layout) -> bool:
-    """Whether all labels are of this layout."""
-    if layout.label is None:
-        return True
-    is_nontarget, is_target = (table.are(layout.label, label) for label in layout.labels)
-    return bool((is_nontarget | is_target).all())
-
-
-def _names(table: FieldTable, layout: _Layout) -> list[str]:
-    """The recordings that a file names if it has this layout."""
-    if layout.enroll is None or layout.test is None:
-        return []
-    return table.index(layout.enroll, layout.test)[0]
+    return (numeric or layouts)[0]
 
 
 def _beside(
@@ -237,17 +206,3 @@ def _rows_of(trials: Trials, found: Trials) -> NDArray[np.int64]:
                 f"({len(wrong)} such lines): expected the same: correct one of them"
             )
     return rows
-
-
-def _is_number(field: bytes) -> bool:
-    """Whether a field spells a number, finite or not."""
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
-def _examples() -> str:
-    """The known layouts, for a message."""
-    return ", ".join(repr(layout.example) for layout in _LAYOUTS)

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from tqdm import tqdm
 
 from simple_spk.data.trials import Trials
@@ -13,14 +14,16 @@ TRIALS_AT_ONCE = 1024
 
 
 @torch.no_grad()
-def lifted(
+def queries_and_keys(
     embeddings: NDArray[np.float32], similarity: Similarity
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Embeddings (n, dim) as queries and as keys (n, lifted_dim), whose products are scores."""
+) -> tuple[Tensor, Tensor]:
+    """Embeddings (n, dim) as queries and as keys (n, dim + extra), whose inner products are scores.
+
+    Both lie on the device of the similarity.
+    """
     device = next((t.device for t in similarity.state_dict().values()), torch.device("cpu"))
     table = torch.from_numpy(embeddings).to(device)
-    queries, keys = similarity.lift_queries(table), similarity.lift_keys(table)
-    return queries.cpu().numpy(), keys.cpu().numpy()
+    return similarity.lift_queries(table), similarity.lift_keys(table)
 
 
 def score_trials(
@@ -30,11 +33,8 @@ def score_trials(
     block: int = TRIALS_AT_ONCE,
     progress: bool = False,
 ) -> NDArray[np.float32]:
-    """Scores (n,) in list order; row i of embeddings (recordings, dim) is of trials.ids[i].
-
-    Each recording is lifted once, and not once per trial, for the similarity to be a product.
-    """
-    queries, keys = lifted(embeddings, similarity)
+    """Scores (n,) in list order; row i of embeddings (recordings, dim) is of trials.ids[i]."""
+    queries, keys = (side.cpu().numpy() for side in queries_and_keys(embeddings, similarity))
     scores = np.empty(len(trials), dtype=np.float32)
     blocks = range(0, len(trials), block)
     for start in tqdm(blocks, "score", unit="block", delay=1.0, disable=not progress):
@@ -45,7 +45,7 @@ def score_trials(
 
 
 def similarity_in_words(similarity: Similarity) -> str:
-    """What a report says of a similarity."""
+    """The name of a similarity for reports."""
     if isinstance(similarity, GeneralizedInnerProduct):
         return f"generalized inner product, b_theta {float(similarity.angular_bias.detach()):g}"
     if isinstance(similarity, CosineSimilarity):

@@ -1,4 +1,4 @@
-"""Answers to "who speaks?", with a probability, or with the reason why nobody can tell."""
+"""Decisions about speakers: same or different, and who, with a probability and a reason."""
 
 import math
 from collections.abc import Sequence
@@ -9,31 +9,34 @@ from numpy.typing import NDArray
 
 from simple_spk.inference.speech_quality import RecordingQuality
 
-# With less than this, an answer would be a guess; both hold for the recordings of a side together.
+# Below these limits no decision is made; both are of the recordings of a side together.
 LEAST_SPEECH_SECONDS = 0.5
 LEAST_SIGNAL_TO_NOISE_DB = 0.0
-# Worth a warning.
+# Limits of warnings.
 LITTLE_SPEECH_SECONDS = 2.0
 LITTLE_SIGNAL_TO_NOISE_DB = 10.0
 MUCH_CLIPPING_SHARE = 0.01
-# Likelihood ratios from which evidence is called so, as forensic reports do.
-SURENESS = (
-    *((1e4, "very strong evidence"), (1e3, "strong evidence"), (1e2, "fairly strong evidence")),
-    *((1e1, "moderate evidence"), (2.0, "weak evidence")),
-)
+# Words of forensic reports for likelihood ratios of at least these values.
+SURENESS = {
+    1e4: "very strong evidence",
+    1e3: "strong evidence",
+    1e2: "fairly strong evidence",
+    1e1: "moderate evidence",
+    2.0: "weak evidence",
+}
 
 
-class Verdict(NamedTuple):
-    """The answer to: do the recordings of two sides have one speaker?
+class Decision(NamedTuple):
+    """Whether the recordings of two sides have the same speaker.
 
     Arguments:
-        score: the model's similarity of the two sides; None if one of them holds nothing at all.
-        log_likelihood_ratio: natural logarithm of how much likelier that score is if they have one
-            speaker; None if the model is not calibrated.
-        probability: that they have one speaker; None if the model is not calibrated.
-        accepted: whether to take them for one speaker; None if nobody can tell, or nobody should.
-        threshold: what was accepted from: a log likelihood ratio, or else a score.
-        reason: for what is accepted, in words.
+        score: the model's similarity of the two sides; None if one of them has no sound at all.
+        log_likelihood_ratio: natural logarithm, same speaker over different speakers; None if the
+            model is not calibrated.
+        probability: of the same speaker; None if the model is not calibrated.
+        accepted: whether they count as the same speaker; None if the evidence does not suffice.
+        threshold: the least log likelihood ratio (or else score) that is accepted.
+        reason: the decision rule, or why there is no decision, in words.
         qualities: of the recordings of either side; none if there is no score.
     """
 
@@ -47,12 +50,12 @@ class Verdict(NamedTuple):
 
     @property
     def sureness(self) -> str:
-        """How much the score says, in the words of forensic reports."""
+        """The strength of the evidence in the words of forensic reports."""
         return "no evidence" if self.score is None else in_words(self.log_likelihood_ratio)
 
 
 class Candidate(NamedTuple):
-    """An enrolled voice beside a recording; the fields are those of a verdict."""
+    """An enrolled voice compared with a recording; the fields are those of a decision."""
 
     name: str
     score: float
@@ -61,11 +64,12 @@ class Candidate(NamedTuple):
 
 
 class Identification(NamedTuple):
-    """The answer to: whose voice is this?
+    """The enrolled speaker of a recording.
 
-    name is who it is, or None: nobody of those enrolled (accepted is False), or nobody can tell
-    (accepted is None). All voices that are enrolled are candidates, the likeliest first; their
-    probabilities leave room for somebody else. A recording that holds nothing has no candidates.
+    name is None if it is nobody of those enrolled (accepted is False), or if the evidence does not
+    suffice (accepted is None). All enrolled voices are candidates, the likeliest first; the sum of
+    their probabilities is below 1, the rest is that of other speakers. A recording without any
+    sound has no candidates.
     """
 
     name: str | None
@@ -77,7 +81,7 @@ class Identification(NamedTuple):
 
 
 def lack_of_evidence(qualities: Sequence[RecordingQuality]) -> str | None:
-    """Why recordings together cannot tell a voice, with what was measured; None if they can."""
+    """Why recordings together do not suffice for a decision; None if they do."""
     speech = sum(quality.speech_seconds for quality in qualities)
     if speech < LEAST_SPEECH_SECONDS:
         return f"{speech:.1f} s of speech, and {LEAST_SPEECH_SECONDS} s are the least"
@@ -91,7 +95,7 @@ def lack_of_evidence(qualities: Sequence[RecordingQuality]) -> str | None:
 
 
 def warnings(quality: RecordingQuality) -> list[str]:
-    """What makes an answer about a recording less reliable, in a word or two each."""
+    """What makes a decision about a recording less reliable, in a word or two each."""
     found = {
         "little speech": quality.speech_seconds < LITTLE_SPEECH_SECONDS,
         "noisy": quality.signal_to_noise_db < LITTLE_SIGNAL_TO_NOISE_DB,
@@ -110,8 +114,8 @@ def log_odds(prior: float) -> float:
 def posterior(log_likelihood_ratios: NDArray[np.float64], prior: float) -> NDArray[np.float64]:
     """The probabilities (n,) of n voices, one of which it is with probability ``prior``.
 
-    The prior is shared evenly; what is missing to 1 is the probability of somebody else. So the
-    same ratio convinces less the more voices there are.
+    The prior is shared evenly, so the same ratio gives a lower probability among more voices. What
+    is missing to 1 is the probability of somebody else.
 
     >>> posterior(np.array([0.0, 0.0]), 0.5).round(3).tolist()
     [0.25, 0.25]
@@ -130,7 +134,7 @@ def in_words(log_likelihood_ratio: float | None) -> str:
     """
     if log_likelihood_ratio is None:
         return "unknown: the model is not calibrated"
-    for least, words in SURENESS:
+    for least, words in SURENESS.items():
         if abs(log_likelihood_ratio) >= math.log(least):
             return f"{words} for {'one speaker' if log_likelihood_ratio > 0 else 'two speakers'}"
     return "no evidence either way"

@@ -25,8 +25,8 @@ from simple_spk.inference.batch_embedding import (
 from simple_spk.inference.cpu_resnet import CpuEmbedding
 from simple_spk.inference.decisions import (
     Candidate,
+    Decision,
     Identification,
-    Verdict,
     lack_of_evidence,
     log_odds,
     posterior,
@@ -128,6 +128,7 @@ class Extractor:
         workers: int = 0,
         progress: bool = False,
         with_quality: bool = False,
+        durations_seconds: NDArray[np.floating] | None = None,
     ) -> Iterator[EmbeddedBatch]:
         """Embeddings as they are computed; the errors of unusable recordings are not raised."""
         return embedded_batches(
@@ -136,6 +137,7 @@ class Extractor:
             self.sample_rate,
             workers=workers,
             progress=progress,
+            durations_seconds=durations_seconds,
             source_rate=sample_rate,
             with_quality=with_quality,
             shortest_seconds=self.model.front_end.frame_seconds,
@@ -163,8 +165,8 @@ class Extractor:
         sample_rate: int | None = None,
         prior: float | None = None,
         false_accept_rate: float | None = None,
-    ) -> Verdict:
-        """Whether two recordings, or two sides of several recordings each, have the same speaker.
+    ) -> Decision:
+        """Whether two recordings, or two sides of several recordings each, have one speaker.
 
         A calibrated model gives a posterior probability for the ``prior`` (0.5) of the same
         speaker, and accepts from 0.5 on; or, with a ``false_accept_rate``, at the threshold where
@@ -176,7 +178,7 @@ class Extractor:
         try:
             embeddings, qualities = self._listen([*first, *second], sample_rate)
         except NoSpeechError as error:
-            return Verdict(None, None, None, None, threshold, str(error), ((), ()))
+            return Decision(None, None, None, None, threshold, str(error), ((), ()))
         sides = (slice(0, len(first)), slice(len(first), None))
         voices = [_voice(embeddings[side], qualities[side]) for side in sides]
         scores, ratios = self._compare(voices[:1], voices[1])
@@ -189,7 +191,7 @@ class Extractor:
                 accepted, because = None, f"the {which} recording has {lack}"
                 break
         probability = None if ratios is None else float(posterior(ratios, chance)[0])
-        return Verdict(score, ratio, probability, accepted, threshold, because, heard)
+        return Decision(score, ratio, probability, accepted, threshold, because, heard)
 
     # ---- known voices ---------------------------------------------------------------------------
 

@@ -1,6 +1,19 @@
-"""From a trial list to error rates, straight from recordings; validation takes this path too."""
+"""From trial lists to error rates: the one pipeline of training, the commands and Python users.
 
-from collections.abc import Sequence
+    trial lists -> the recordings they name -> embeddings -> scores in list order
+    -> templates, AS-norm, calibration -> metrics with intervals
+
+The built-in model on one list:
+
+    extractor, lists = Extractor.load(), [read_trials("trials.txt")]
+    source = locate_recordings(lists, audio_folder="wav").source(extractor.embed)
+    (result,) = evaluate_trials(lists, source, extractor.model.similarity)
+    print(result.summary["eer"])
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,85 +21,218 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk import SAMPLE_RATE
-from simple_spk.data.manifest import read_manifest
-from simple_spk.data.trials import Trials, read_trials
+from simple_spk.data.manifest import read_manifest, read_speakers
+from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
+from simple_spk.data.voxceleb_lists import list_name
 from simple_spk.distributed import rank
-from simple_spk.evaluation.metrics import summary
-from simple_spk.evaluation.score_files import write_scores
-from simple_spk.evaluation.scoring import score_trials
-from simple_spk.inference.batch_embedding import BATCH_SECONDS, Embed, ask_all, embed_recordings
+from simple_spk.evaluation.calibration import Calibration, quality_measures
+from simple_spk.evaluation.embedding_files import Embeddings
+from simple_spk.evaluation.enrollment import (
+    Enrollments,
+    TemplateKind,
+    durations_of_trials,
+    embeddings_of_trials,
+    recordings_needed,
+)
+from simple_spk.evaluation.list_summary import MetricOptions, check_classes, summarize
+from simple_spk.evaluation.score_files import ScoredTrials, ScoreFormat, write_scores
+from simple_spk.evaluation.score_norm import check_cohort_size, cohort_statistics, normalize
+from simple_spk.evaluation.scoring import score_trials, similarity_in_words
+from simple_spk.inference.batch_embedding import (
+    BATCH_SECONDS,
+    Embed,
+    ask_all,
+    embed_recordings,
+    recording_seconds,
+)
 from simple_spk.models.similarity import Similarity
 
+# What training logs of a summary.
+METRICS = (
+    *("eer", "eer_threshold", "eer_convex_hull", "min_dcf", "act_dcf", "cllr", "min_cllr"),
+    *("auc", "trials", "targets"),
+)
 
-class Located(NamedTuple):
-    """Where n recordings lie, and how long they are if a manifest says so."""
 
-    paths: list[Path]
-    durations_seconds: NDArray[np.floating] | None  # (n,)
+@dataclass(frozen=True, eq=False)
+class EvaluationOptions:
+    """How embeddings become scores, and which metrics are computed of them.
 
-
-class VerificationEvaluation:
-    """A trial list with the recordings it names, ready to be scored with any model.
-
-    The recordings are found in ``manifest`` (by its ID column), or in ``audio_folder``, where a
-    name of the list is a path below the folder, as in the VoxCeleb lists.
+    Arguments:
+        enrollments: the recordings of each enrolled model, if the enroll side names models.
+        template: how the embeddings of a model's recordings are averaged.
+        cohort: embeddings (c, dim) for AS-norm.
+        top_n: nearest members of the cohort; None: all of them (S-norm).
+        calibration: turns scores into log likelihood ratios.
+        calibration_name: where the calibration comes from, for reports.
+        speakers: manifest or "recording speaker" lines, for intervals and clusters; by default the
+            list itself tells the speakers.
+        cluster_speakers: the same for clusters alone, if ``speakers`` is not given.
+        with_clusters: whether to cluster the recordings of each list.
+        model: the name of the model, for reports.
+        threshold: the model's own decision threshold of plain scores, SimPLE's -b.
     """
 
-    def __init__(
-        self,
-        trials: str | Path,
-        manifest: str | Path | None = None,
-        audio_folder: str | Path | None = None,
-        sample_rate: int = SAMPLE_RATE,
-        batch_seconds: float = BATCH_SECONDS,
-        workers: int = 0,
-        progress: bool = True,
-    ) -> None:
-        self.trials = read_trials(trials)
-        self.recordings = locate(self.trials.ids, manifest, audio_folder, progress)
-        self.sample_rate = sample_rate
-        self.batch_seconds = batch_seconds
-        self.workers = workers
-        self.progress = progress
+    enrollments: Enrollments | None = None
+    template: TemplateKind = "mean"
+    cohort: NDArray[np.float32] | None = None
+    top_n: int | None = 300
+    calibration: Calibration | None = None
+    calibration_name: str = "the model itself"
+    metrics: MetricOptions = field(default_factory=MetricOptions)
+    speakers: Path | None = None
+    cluster_speakers: Path | None = None
+    with_clusters: bool = False
+    model: str | None = None
+    threshold: float | None = None
+    score_format: ScoreFormat = "wespeaker"
+    progress: bool = False
 
-    def __call__(
-        self, embed: Embed, similarity: Similarity, scores_file: Path | None = None
-    ) -> dict[str, Any]:
-        """Error rates as plain data; the scores go to ``scores_file`` if one is given."""
-        embeddings = embed_recordings(
-            self.recordings.paths,
-            embed,
-            self.sample_rate,
-            self.batch_seconds,
-            self.workers,
-            self.progress,
-            self.recordings.durations_seconds,
+    def __post_init__(self) -> None:
+        if self.cohort is not None:
+            check_cohort_size(len(self.cohort), self.top_n)
+        if self.with_clusters and self.enrollments is not None:
+            raise ValueError(
+                "clusters are of recordings, not of enrolled models: leave out the --enrollments"
+            )
+
+    def scoring_in_words(self, similarity: Similarity) -> str:
+        """The similarity, normalization and calibration, for reports."""
+        words = similarity_in_words(similarity)
+        if self.cohort is not None:
+            size = len(self.cohort)
+            words += f", AS-norm with the top {self.top_n or size} of {size}"
+        if self.calibration is not None:
+            words += f", calibrated by {self.calibration_name}"
+        return words
+
+
+class EvaluatedTrials(NamedTuple):
+    """A list with its scores, the speakers (ids,) of its recordings if a file tells them, and its
+    summary (of ``list_summary.summarize``) as plain data.
+    """
+
+    scored: ScoredTrials
+    speakers: NDArray[np.int64] | None
+    summary: dict[str, Any]
+
+
+class EmbeddingSource(NamedTuple):
+    """Where the embeddings of recordings come from, and durations for calibrations with those."""
+
+    embed: Callable[[], Embeddings]
+    seconds_of_recording: Callable[[], Mapping[str, float]] | None = None
+
+
+class LocatedRecordings(NamedTuple):
+    """Recordings that exist, and their durations (n,) if a manifest tells them."""
+
+    ids: list[str]
+    paths: list[Path]
+    durations_seconds: NDArray[np.floating] | None = None
+
+    def seconds_of_recording(self) -> dict[str, float]:
+        """The duration of each recording, from the manifest or from the files."""
+        durations = self.durations_seconds
+        if durations is None:
+            durations = recording_seconds(self.paths)
+        return dict(zip(self.ids, durations.tolist(), strict=True))
+
+    def source(self, embed: Callable[[Sequence[Path]], NDArray[np.float32]]) -> EmbeddingSource:
+        """The embeddings (n, dim) that ``embed`` makes of the files."""
+        return EmbeddingSource(
+            lambda: Embeddings(self.ids, embed(self.paths)), self.seconds_of_recording
         )
-        scores = score_trials(self.trials, embeddings, similarity)
-        if scores_file is not None and rank() == 0:
-            write_scores(scores_file, self.trials, scores)
-        return trial_metrics(self.trials, scores)
 
 
-def trial_metrics(trials: Trials, scores: NDArray[np.floating]) -> dict[str, Any]:
-    """The error rates of a scored list as plain data; only its size if it has no labels."""
-    if trials.is_target is None:
-        return {"trials": len(trials)}
-    try:
-        return summary(scores, trials.is_target)
-    except ValueError as error:
-        raise ValueError(f"{trials.path}: {error}") from error
+def evaluate_trials(
+    lists: Sequence[Trials],
+    source: EmbeddingSource,
+    similarity: Similarity,
+    options: EvaluationOptions | None = None,
+    scores_files: Sequence[Path | None] = (),
+) -> list[EvaluatedTrials]:
+    """The scores and the summary of each list; scores are also written to the files named.
+
+    All lists share one embedding of their recordings. Mistakes in the options are raised before.
+    """
+    options = options or EvaluationOptions()
+    speakers = [_speakers(trials, options.speakers) for trials in lists]
+    clustered = [
+        speakers_of_recordings(trials) if found is None else found
+        for trials in (lists if options.with_clusters else ())
+        for found in [_speakers(trials, options.speakers or options.cluster_speakers)]
+    ]
+    for trials in lists:
+        check_classes(trials)
+    embeddings = source.embed()
+    seconds = None
+    if options.calibration is not None and options.calibration.needs_durations:
+        seconds = None if source.seconds_of_recording is None else source.seconds_of_recording()
+    is_plain = options.cohort is None and options.calibration is None
+    results = []
+    for index, trials in enumerate(lists):
+        table = embeddings_of_trials(trials, embeddings, options.enrollments, options.template)
+        scored = ScoredTrials(
+            trials,
+            _scores(trials, table, similarity, options, seconds),
+            list_name(trials),
+            options.model,
+            options.scoring_in_words(similarity),
+            options.threshold if is_plain else None,
+        )
+        if scores_files and scores_files[index] is not None and rank() == 0:
+            write_scores(scores_files[index], trials, scored.scores, options.score_format)
+        found = summarize(scored, options.metrics, speakers[index], options.progress)
+        if options.with_clusters:
+            from simple_spk.evaluation.clustering import cluster_summary  # imports scipy
+
+            found["clusters"] = cluster_summary(
+                trials.ids, table, clustered[index], similarity, options.threshold
+            )
+        results.append(EvaluatedTrials(scored, speakers[index], found))
+    return results
 
 
-def locate(
-    names: Sequence[str],
+def _scores(
+    trials: Trials,
+    table: NDArray[np.float32],
+    similarity: Similarity,
+    options: EvaluationOptions,
+    seconds: Mapping[str, float] | None,
+) -> NDArray[np.floating]:
+    """The scores (n,) of a list whose names have embeddings (ids, dim), in list order."""
+    scores: NDArray[np.floating] = score_trials(trials, table, similarity)
+    if options.cohort is not None:
+        statistics = cohort_statistics(
+            table, options.cohort, similarity, options.top_n, progress=options.progress
+        )
+        scores = normalize(scores, trials.enroll, trials.test, statistics)
+    if options.calibration is not None:
+        durations = None
+        if seconds is not None:
+            durations = durations_of_trials(trials, seconds, options.enrollments)
+        quality = quality_measures(trials.enroll, trials.test, durations, table)
+        scores = options.calibration.apply(scores, quality)
+    return scores
+
+
+def _speakers(trials: Trials, path: Path | None) -> NDArray[np.int64] | None:
+    """The speakers (ids,) of a list's recordings that a file names, if there is one."""
+    return None if path is None else read_speakers(path, trials.ids)
+
+
+def locate_recordings(
+    lists: Sequence[Trials],
     manifest: str | Path | None = None,
     audio_folder: str | Path | None = None,
+    enrollments: Enrollments | None = None,
     progress: bool = True,
-) -> Located:
-    """Where recordings lie, by the ID column of a manifest or as paths below a folder."""
+) -> LocatedRecordings:
+    """The recordings that lists name, by the ID column of a manifest or as paths below a folder."""
     if (manifest is None) == (audio_folder is None):
         raise ValueError("give either a manifest or an audio_folder for the trials' recordings")
+    names = recordings_needed(lists, enrollments)
     durations = None
     if manifest is not None:
         utterances = read_manifest(manifest)
@@ -100,17 +246,57 @@ def locate(
         if not Path(audio_folder).is_dir():
             raise FileNotFoundError(f"no audio folder at {audio_folder}: correct the path")
         paths = [Path(audio_folder, name) for name in names]
-    is_there = ask_all(Path.is_file, paths, "find", progress)
-    found = zip(names, paths, is_there, strict=True)
-    missing = [f"{name} at {path}" for name, path, is_file in found if not is_file]
+    exists = zip(names, paths, ask_all(Path.is_file, paths, "find", progress), strict=True)
+    missing = [f"{name} at {path}" for name, path, is_file in exists if not is_file]
     _require_all(names, missing, "their places")
-    return Located(paths, durations)
+    return LocatedRecordings(names, paths, durations)
 
 
 def _require_all(names: Sequence[str], missing: Sequence[str], place: str) -> None:
-    """Raise if recordings are missing somewhere."""
+    """Raise if recordings are missing."""
     if missing:
         raise ValueError(
             f"{len(missing)} of {len(names)} recordings of the trials are not in {place} (first: "
             f"{', '.join(missing[:3])}): complete the data or correct the list"
         )
+
+
+class VerificationEvaluation:
+    """A trial list and its recordings, to evaluate a model on during training.
+
+    The recordings are those of ``manifest`` (by its ID column), or lie in ``audio_folder``, below
+    which the names of the list are paths, as in the VoxCeleb lists.
+    """
+
+    def __init__(
+        self,
+        trials: str | Path,
+        manifest: str | Path | None = None,
+        audio_folder: str | Path | None = None,
+        sample_rate: int = SAMPLE_RATE,
+        batch_seconds: float = BATCH_SECONDS,
+        workers: int = 0,
+        progress: bool = True,
+        options: EvaluationOptions | None = None,
+    ) -> None:
+        self.trials = read_trials(trials)
+        self.options = options or EvaluationOptions()
+        self.recordings = locate_recordings(
+            [self.trials], manifest, audio_folder, self.options.enrollments, progress
+        )
+        self.embed = functools.partial(
+            embed_recordings,
+            sample_rate=sample_rate,
+            batch_seconds=batch_seconds,
+            workers=workers,
+            progress=progress,
+            durations_seconds=self.recordings.durations_seconds,
+        )
+
+    def __call__(
+        self, embed: Embed, similarity: Similarity, scores_file: Path | None = None
+    ) -> dict[str, Any]:
+        """The metrics as plain data; the scores go to ``scores_file`` if one is given."""
+        source = self.recordings.source(functools.partial(self.embed, embed=embed))
+        (result,) = evaluate_trials([self.trials], source, similarity, self.options, [scores_file])
+        return {name: result.summary[name] for name in METRICS if name in result.summary}

@@ -81,20 +81,18 @@ class _Labels(NamedTuple):
 class _Measures:
     """How the trials of a condition are measured."""
 
-    trials: Trials
-    scores: NDArray[np.floating]
+    scored: ScoredTrials
     is_target: NDArray[np.bool_]
     speakers: NDArray[np.int64]  # (len(trials.ids),)
     threshold: float
-    costs: Mapping[str, Any]  # priors, miss_cost, false_alarm_cost
-    replicates: int
-    seed: int
+    costs: dict[str, Any]  # priors, miss_cost, false_alarm_cost
+    draws: dict[str, Any]  # replicates, level, seed
 
     def of(self, label: str, members: NDArray[np.int64]) -> Condition:
         """The condition of the trials at the indexes ``members`` (k,)."""
-        scores, is_target = self.scores[members], self.is_target[members]
-        left = self.speakers[self.trials.enroll[members]]
-        right = self.speakers[self.trials.test[members]]
+        scores, is_target = self.scored.scores[members], self.is_target[members]
+        left = self.speakers[self.scored.trials.enroll[members]]
+        right = self.speakers[self.scored.trials.test[members]]
         speakers = len(np.unique(np.concatenate([left, right])))
         targets = int(np.count_nonzero(is_target))
         nontargets = len(members) - targets
@@ -114,16 +112,14 @@ class _Measures:
         if speakers >= MINIMUM_SPEAKERS and nontargets >= MINIMUM_TRIALS:
             found["false_alarm_rate"] = float(is_wrong[~is_target].mean())
         if not notes:
-            figures = summary(scores, is_target, **self.costs)
-            found |= {"eer": figures["eer"], "min_dcf": figures["min_dcf"]}
-            if self.replicates:
-                drawn = (self.replicates, LEVEL, self.seed)
-                try:
-                    found["intervals"] = intervals(
-                        scores, is_target, left, right, *drawn, **self.costs
-                    )
-                except ValueError as error:  # the rates stand without it
-                    notes.append(f"no interval: {error}")
+            metrics = summary(scores, is_target, **self.costs)
+            found |= {"eer": metrics["eer"], "min_dcf": metrics["min_dcf"]}
+            try:
+                if self.draws["replicates"]:
+                    options = self.costs | self.draws
+                    found["intervals"] = intervals(scores, is_target, left, right, **options)
+            except ValueError as error:  # the rates are valid without it
+                notes.append(f"no interval: {error}")
         note = ", ".join(notes)
         return Condition(label, len(members), targets, speakers, note=note, **found)
 
@@ -160,35 +156,30 @@ def breakdown(
     found = rows_of_recordings(metadata, trials.ids)
     threshold = equal_error_rate(error_rates(scored.scores, is_target)).threshold
     costs = {"priors": priors, "miss_cost": miss_cost, "false_alarm_cost": false_alarm_cost}
-    measures = _Measures(
-        trials, scored.scores, is_target, speakers, threshold, costs, replicates, seed
-    )
-    labels = [_labels(metadata.columns[name], found.rows, trials, speakers) for name in chosen]
-    groups = [one.groups() for one in labels]
-    results = []
-    with tqdm(
-        total=sum(map(len, groups)), desc="conditions", unit="condition", disable=not progress
-    ) as bar:
-        for name, one, members_of in zip(chosen, labels, groups, strict=True):
-            conditions = []
-            for label, members in members_of:
-                conditions.append(measures.of(label, members))
-                bar.update()
-            results.append(ConditionColumn(name, one.how, tuple(conditions)))
+    draws = {"replicates": replicates, "level": LEVEL, "seed": seed}
+    measures = _Measures(scored, is_target, speakers, threshold, costs, draws)
+    labels = {
+        name: _labels(metadata.columns[name], found.rows, trials, speakers) for name in chosen
+    }
+    groups = [(name, *group) for name, one in labels.items() for group in one.groups()]
+    conditions: dict[str, list[Condition]] = {name: [] for name in chosen}
+    for name, label, members in tqdm(
+        groups, desc="conditions", unit="condition", disable=not progress
+    ):
+        conditions[name].append(measures.of(label, members))
     return Breakdown(
         keyed_by=found.keyed_by,
         recordings=len(trials.ids),
         recordings_without_metadata=int(np.count_nonzero(found.rows < 0)),
         threshold=threshold,
-        columns=tuple(results),
+        columns=tuple(
+            ConditionColumn(name, one.how, tuple(conditions[name])) for name, one in labels.items()
+        ),
     )
 
 
 def _labels(
-    texts: Sequence[str],
-    rows: NDArray[np.int64],
-    trials: Trials,
-    speakers: NDArray[np.int64],
+    texts: Sequence[str], rows: NDArray[np.int64], trials: Trials, speakers: NDArray[np.int64]
 ) -> _Labels:
     """What one column of the metadata calls each trial; ``rows`` (recordings,) lead into it."""
     values, of_row = np.unique(np.array([*texts, ""]), return_inverse=True)
@@ -199,7 +190,7 @@ def _labels(
     if len(present) < 2:
         always = f"is always {values[present[0]]}" if len(present) else "is empty"
         return _Labels(f"{always}: nothing to compare")
-    numbers = _numbers(values)
+    numbers = np.array([_number(text) for text in values.tolist()])
     are_numbers = bool(np.isfinite(numbers[present]).all())
     are_whole = are_numbers and bool(np.char.isdecimal(values[present]).all())
     if (are_whole or not are_numbers) and _are_names(value, speakers):
@@ -220,16 +211,12 @@ def _are_names(value: NDArray[np.int64], speakers: NDArray[np.int64]) -> bool:
     return all(len(np.unique(side)) == pairs.shape[1] for side in pairs)
 
 
-def _numbers(values: NDArray[np.str_]) -> NDArray[np.float64]:
-    """The numbers (n,) that texts (n,) spell; nan where they spell none."""
-
-    def number(text: str) -> float:
-        try:
-            return float(text)
-        except ValueError:
-            return float("nan")
-
-    return np.array([number(text) for text in values.tolist()])
+def _number(text: str) -> float:
+    """The number that a text spells; nan if it spells none."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
 
 
 def _by_smaller_number(
@@ -260,8 +247,6 @@ def _by_equal_words(
     raw = np.where(both_known, np.where(left == right, left, cross), unknown)
     counts = np.bincount(raw, minlength=unknown + 1)
     by_size = np.argsort(-counts[:cross], kind="stable")
-    rank = np.empty(unknown + 1, dtype=np.int64)
-    rank[by_size] = np.arange(cross)
-    rank[[cross, unknown]] = cross, unknown
+    rank = np.argsort([*by_size, cross, unknown])
     names = [f"{word}-{word}" for word in values[by_size].tolist()]
     return _Labels("by the value that both sides share", rank[raw], [*names, "cross", "unknown"])

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simple_spk.data.labeled_table import read_table, write_table
-from simple_spk.data.text_columns import TextColumn
+from simple_spk.data.text_table import TextColumn, read_file_table, write_table
 from simple_spk.vision.image_files import read_image
 
 COLUMNS = ("ID", "image", "class")
@@ -58,7 +57,7 @@ def read_image_table(
 
     ``reader`` reads the images; a recipe whose images are not in files of their own has its own.
     """
-    table = read_table(path, COLUMNS, with_ids)
+    table = read_file_table(path, COLUMNS, with_ids)
     return ImageTable(table.path, table.files, table.class_of_row, table.classes, table.ids, reader)
 
 
@@ -74,4 +73,4 @@ def write_image_table(
 
     Paths in ``images`` are absolute, or relative to the folder of the table.
     """
-    write_table(path, COLUMNS, ids, images, classes)
+    write_table(path, dict(zip(COLUMNS, (ids, images, classes), strict=True)))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simple_spk.distributed import rank
-from simple_spk.evaluation.scoring import lifted
+from simple_spk.evaluation.scoring import queries_and_keys
 from simple_spk.io.atomic_file import atomic_write
 from simple_spk.models.similarity import Similarity
 from simple_spk.vision.embedding import EmbeddingOptions, EmbedInputs, embed_images
@@ -65,7 +65,7 @@ class RetrievalEvaluation:
         """
         embeddings = embed_images(self.images, embed, self.options)
         labels = torch.from_numpy(self.images.class_of_row.astype(np.int64))
-        queries, keys = (torch.from_numpy(side) for side in lifted(embeddings, similarity))
+        queries, keys = (side.cpu() for side in queries_and_keys(embeddings, similarity))
         metrics = retrieval_metrics(queries, keys, labels, self.recall_at)
         if self.with_clusters:
             metrics["nmi"] = clustering_nmi(torch.from_numpy(embeddings), labels)

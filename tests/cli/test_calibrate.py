@@ -18,5 +18,5 @@ def test_how_sure_to_be_is_a_guess_where_a_list_has_no_mistake(
         return capsys.readouterr().err
 
     separate = [(-1.0, 0), (0.0, 0), (1.0, 1), (2.0, 1)]
-    assert "how sure to be is a guess" in said_of(separate)
-    assert "how sure to be is a guess" not in said_of([*separate, (1.5, 0)])
+    assert "the scale is guessed" in said_of(separate)
+    assert "the scale is guessed" not in said_of([*separate, (1.5, 0)])

@@ -13,7 +13,8 @@ import torch
 from simple_spk.cli.commands import embed
 from simple_spk.cli.main import main
 from simple_spk.data.audio import AudioError
-from simple_spk.evaluation.embedding_files import EmbeddingParts, read_embeddings
+from simple_spk.evaluation.embedding_files import read_embeddings
+from simple_spk.inference.embedding_store import EmbeddingStore
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import save_model
@@ -156,9 +157,10 @@ def test_an_interrupted_run_goes_on_where_it_was(
     assert not (tmp_path / "e.npz.parts").exists()
 
 
-def test_parts_of_another_model_or_list_are_not_used(
+def test_parts_of_another_model_are_not_used_and_those_of_another_list_are(
     model_folder: Path, corpus: Path, tmp_path: Path, capsys: Capture
 ) -> None:
+    """Of another list, the recordings that are the same file under the same id."""
     (corpus / "c1.wav").write_bytes(b"no audio")
     output = tmp_path / "e.npz"
     assert run(corpus, "--model", model_folder, "-o", output) == 1
@@ -167,17 +169,25 @@ def test_parts_of_another_model_or_list_are_not_used(
     save_model(tmp_path / "other", other)
     capsys.readouterr()
     assert run(corpus, "--model", tmp_path / "other", "-o", output) == 1
-    assert "was of another model or list: starting anew" in capsys.readouterr().err
+    assert "was of another model: starting anew" in capsys.readouterr().err
     assert read_embeddings(output).matrix.shape == (5, 8)
+    expected = read_embeddings(output)
     (corpus / "c1.wav").unlink()
-    assert run(corpus, "--model", tmp_path / "other", "-o", output) == 0
-    assert "starting anew" in capsys.readouterr().err
-    assert read_embeddings(output).matrix.shape == (5, 8)
+    renamed = corpus.rename(tmp_path / "renamed")  # the same ids, but other files
+    sources = ("--model", tmp_path / "other", "-o", output)
+    (renamed / "bad.wav").write_bytes(b"no audio")
+    assert run(renamed, *sources) == 1
+    assert "already" not in capsys.readouterr().err
+    (renamed / "bad.wav").unlink()
+    assert run(renamed, *sources) == 0
+    assert "5 of 5 embeddings are there already" in capsys.readouterr().err
+    found = read_embeddings(output)
+    assert found.ids == expected.ids and np.array_equal(found.matrix, expected.matrix)
 
 
 def test_a_damaged_part_is_named(corpus: Path, tmp_path: Path) -> None:
     paths = sorted(corpus.glob("*.wav"))
-    parts = EmbeddingParts(tmp_path / "e.npz", "model", [path.name for path in paths], paths)
+    parts = EmbeddingStore(tmp_path / "e.npz", "model", [path.name for path in paths], paths)
     assert parts.begin() and parts.read() == {}
     parts.write({2: np.ones(3, np.float32), 5: np.zeros(3, np.float32)})
     parts.write({3: np.zeros(3, np.float32)})
@@ -196,13 +206,12 @@ def test_a_damaged_part_is_named(corpus: Path, tmp_path: Path) -> None:
 def test_a_part_that_was_deleted_takes_no_other_along(corpus: Path, tmp_path: Path) -> None:
     """Who deletes a damaged part, as the message says, loses that part only."""
     paths = sorted(corpus.glob("*.wav"))
-    parts = EmbeddingParts(tmp_path / "e.npz", "model", [path.name for path in paths], paths)
+    parts = EmbeddingStore(tmp_path / "e.npz", "model", [path.name for path in paths], paths)
     parts.begin()
     for index in range(3):
         parts.write({index: np.full(3, index, np.float32)})
     deleted = min(parts.folder.glob("*.npz"))
-    with np.load(deleted) as part:
-        (gone,) = part["indexes"].tolist()
+    gone = int(deleted.name.split("-")[0])
     deleted.unlink()
     parts.write({gone: np.full(3, 7, np.float32), 4: np.full(3, 4, np.float32)})
     found = parts.read()
@@ -227,13 +236,13 @@ def test_a_recording_that_changes_meanwhile_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: Capture,
 ) -> None:
-    original = EmbeddingParts.write
+    original = EmbeddingStore.write
 
-    def write_and_change(self: EmbeddingParts, embeddings: dict) -> None:
+    def write_and_change(self: EmbeddingStore, embeddings: dict) -> None:
         original(self, embeddings)
         os.utime(corpus / "a1.wav", (1, 1))
 
-    monkeypatch.setattr(EmbeddingParts, "write", write_and_change)
+    monkeypatch.setattr(EmbeddingStore, "write", write_and_change)
     assert run(corpus, "--model", model_folder, "-o", tmp_path / "e.npz") == 1
     assert "not embedded: a1.wav: it changed while" in capsys.readouterr().err
     assert len(read_embeddings(tmp_path / "e.npz").ids) == 5

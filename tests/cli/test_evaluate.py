@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simple_spk.evaluation.clustering import cluster_figures
+from simple_spk.evaluation.clustering import cluster_summary
 from simple_spk.evaluation.embedding_files import read_embeddings, write_embeddings
 from simple_spk.inference.extractor import Extractor
 from tests.command_line import NAMES, Capture, fails_naming, read_scores, run
@@ -96,7 +96,7 @@ def test_evaluate_tells_how_well_speakers_fall_apart(
     vectors = read_embeddings(embeddings)
     speakers = np.array([ord(name[0]) for name in vectors.ids])
     model = Extractor.load(model_folder).model
-    expected = cluster_figures(
+    expected = cluster_summary(
         vectors.ids, vectors.matrix, speakers, model.similarity, model.threshold
     )
     assert found[0]["speakers"] == 3 and found[0]["recordings"] == 6
@@ -135,13 +135,13 @@ def test_several_lists_are_scored_from_one_extraction(
     short.write_text("".join(trials.read_text().splitlines(keepends=True)[:7]))
     embedded = []
 
-    embed = Extractor.embed
+    embed_each = Extractor.embed_each
 
     def spy(self, paths, **options):  # type: ignore[no-untyped-def]
         embedded.extend(paths)
-        return embed(self, paths, **options)
+        return embed_each(self, paths, **options)
 
-    monkeypatch.setattr(Extractor, "embed", spy)
+    monkeypatch.setattr(Extractor, "embed_each", spy)
     command = ("evaluate", "--model", model_folder, "--audio-folder", audio_folder)
     lists = ("--trials", trials, short)
     kept = tmp_path / "kept.npz"

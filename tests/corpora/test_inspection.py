@@ -79,3 +79,9 @@ def test_threads_and_processes_say_the_same(files: dict[str, Path], depth: Depth
     digests = [fact.digest != 0 for fact in expected]
     is_good = [fact.fault is None for fact in expected]
     assert digests == [good and want for good, want in zip(is_good, wanted, strict=True)]
+
+
+@pytest.mark.parametrize("depth", OPENED)
+def test_another_format_under_the_name_of_m4a(files: dict[str, Path], depth: Depth) -> None:
+    renamed = files["good.wav"].rename(files["good.wav"].with_name("wav.m4a"))
+    assert inspect_file(renamed, depth)[:4] == (1.5, 16000, 1, False)

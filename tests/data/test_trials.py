@@ -136,10 +136,10 @@ def test_a_word_as_label_is_believed_before_a_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is empty; expected one trial per line"),
+        (b"", "is empty; expected lines such as"),
         (b"\n \r\n", "is empty"),
-        (b"\n1 a b\n", "line 1: found a blank line; expected a trial"),
-        (b"yes a b\n", "line 1: found 'yes a b'; expected a trial, such as 'enroll test target"),
+        (b"\n1 a b\n", "line 1: found a blank line; expected a line"),
+        (b"yes a b\n", "line 1: found 'yes a b'; expected a line such as 'enroll test target"),
         (b"alone\n", "line 1: found 'alone'"),
         (b"a b\nc\nd e f\ng h\n", "line 2: found 'c'; expected 'enroll test'"),
         (b"1 a b\n1 a\n", "line 2: found '1 a'; expected '0.1 enroll test'"),

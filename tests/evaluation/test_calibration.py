@@ -321,7 +321,7 @@ def test_the_command_notes_distances_and_refuses_missing_labels(
     path, trials, scores = scored
     write_scores(path, trials, -scores)
     command(path, "-o", tmp_path / "calibration.json")
-    assert "are they distances" in capsys.readouterr().err
+    assert "are these distances" in capsys.readouterr().err
     write_scores(path, replace(trials, is_target=None), scores)
     with pytest.raises(ValueError, match=r"scores\.txt has no labels: give a list with labels"):
         command(path, "-o", tmp_path / "calibration.json")

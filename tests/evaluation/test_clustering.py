@@ -8,7 +8,7 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score
 
 from simple_spk.evaluation import clustering
-from simple_spk.evaluation.clustering import LINKAGES, cluster_figures, rand_indices
+from simple_spk.evaluation.clustering import LINKAGES, cluster_summary, rand_indices
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct
 
 
@@ -32,7 +32,7 @@ def all_similarities(similarity, embeddings):
 def test_extremes_equal_a_double_loop(similarity, pairs_at_once, monkeypatch):
     monkeypatch.setattr(clustering, "PAIRS_AT_ONCE", pairs_at_once)
     names, embeddings, speakers = recordings()
-    figures = cluster_figures(names, embeddings, speakers, similarity)
+    summary = cluster_summary(names, embeddings, speakers, similarity)
     scores = all_similarities(similarity, embeddings)
     within, between = {}, {}
     for i in range(len(names)):
@@ -40,16 +40,16 @@ def test_extremes_equal_a_double_loop(similarity, pairs_at_once, monkeypatch):
             kind = within if speakers[i] == speakers[j] else between
             kind[names[i], names[j]] = scores[i, j]
     least, greatest = min(within, key=within.get), max(between, key=between.get)
-    assert tuple(figures["smallest_within_pair"]) == least
-    assert tuple(figures["largest_between_pair"]) == greatest
-    assert figures["smallest_within"] == pytest.approx(within[least], rel=1e-5)
-    assert figures["largest_between"] == pytest.approx(between[greatest], rel=1e-5)
-    assert figures["gap"] == pytest.approx(within[least] - between[greatest], rel=1e-4)
+    assert tuple(summary["smallest_within_pair"]) == least
+    assert tuple(summary["largest_between_pair"]) == greatest
+    assert summary["smallest_within"] == pytest.approx(within[least], rel=1e-5)
+    assert summary["largest_between"] == pytest.approx(between[greatest], rel=1e-5)
+    assert summary["gap"] == pytest.approx(within[least] - between[greatest], rel=1e-4)
     below = np.mean([value <= between[greatest] for value in within.values()])
     above = np.mean([value >= within[least] for value in between.values()])
     assert 0.0 < below < 1.0 and 0.0 < above < 1.0, "the case is one of overlap"
-    assert figures["share_within_below_largest_between"] == pytest.approx(below)
-    assert figures["share_between_above_smallest_within"] == pytest.approx(above)
+    assert summary["share_within_below_largest_between"] == pytest.approx(below)
+    assert summary["share_between_above_smallest_within"] == pytest.approx(above)
 
 
 @pytest.mark.parametrize("method", LINKAGES)
@@ -70,7 +70,7 @@ def test_rand_indices_equal_those_of_sklearn_at_every_cut(method, seed):
 @pytest.mark.parametrize("threshold", [-0.2, 0.1, 0.55])
 def test_cuts_equal_those_of_scipy(similarity, method, threshold):
     names, embeddings, speakers = recordings(noise=1.5)
-    found = cluster_figures(names, embeddings, speakers, similarity, threshold)["linkage"][method]
+    found = cluster_summary(names, embeddings, speakers, similarity, threshold)["linkage"][method]
     scores = all_similarities(similarity, embeddings)
     far = squareform(scores.max() + 5.0 - scores, checks=False)
     tree = hierarchy.linkage(far, method)
@@ -90,14 +90,14 @@ def test_where_the_desideratum_holds_every_linkage_gives_the_speakers():
     """The paper: perfect pairwise similarity means perfect clustering, at any threshold between."""
     names, embeddings, speakers = recordings(noise=0.05)
     similarity = CosineSimilarity()
-    free = cluster_figures(names, embeddings, speakers, similarity)
+    free = cluster_summary(names, embeddings, speakers, similarity)
     assert free["gap"] > 0.0
     assert free["share_within_below_largest_between"] == 0.0
     assert all(cut["at_own_threshold"] is None for cut in free["linkage"].values())
     for share in (0.01, 0.5, 0.99):
         threshold = free["largest_between"] + share * free["gap"]
-        figures = cluster_figures(names, embeddings, speakers, similarity, threshold)
-        for cuts in figures["linkage"].values():
+        summary = cluster_summary(names, embeddings, speakers, similarity, threshold)
+        for cuts in summary["linkage"].values():
             for cut in cuts.values():
                 assert cut["adjusted_rand_index"] == 1.0 and cut["clusters"] == 7
 
@@ -105,8 +105,8 @@ def test_where_the_desideratum_holds_every_linkage_gives_the_speakers():
 def test_thresholds_beyond_all_scores_join_all_or_nothing():
     data = recordings()
     for threshold, clusters in ((1e9, 35), (-1e9, 1)):
-        figures = cluster_figures(*data, CosineSimilarity(), threshold)
-        for cuts in figures["linkage"].values():
+        summary = cluster_summary(*data, CosineSimilarity(), threshold)
+        for cuts in summary["linkage"].values():
             assert cuts["at_own_threshold"]["clusters"] == clusters
             assert cuts["at_own_threshold"]["adjusted_rand_index"] == pytest.approx(0.0)
 
@@ -115,24 +115,24 @@ def test_equal_similarities_are_cut_together():
     """Three recordings of one speaker, all alike, and one of another at the very same distance."""
     embeddings = np.eye(4, dtype=np.float32)
     names, speakers = list("abcd"), np.array([0, 0, 0, 1])
-    figures = cluster_figures(names, embeddings, speakers, CosineSimilarity(), 0.0)
-    for cuts in figures["linkage"].values():
+    summary = cluster_summary(names, embeddings, speakers, CosineSimilarity(), 0.0)
+    for cuts in summary["linkage"].values():
         assert cuts["at_best_threshold"]["clusters"] in (1, 4)  # nothing between can be had
 
 
 def test_many_recordings_are_clustered_by_whole_speakers():
     names, embeddings, speakers = recordings(speakers=20, each=5)
-    figures = cluster_figures(names, embeddings, speakers, CosineSimilarity(), most_clustered=33)
-    assert figures["recordings"] == 100 and figures["speakers"] == 20
-    assert figures["clustered_recordings"] == 30 and figures["clustered_speakers"] == 6
-    whole = cluster_figures(names, embeddings, speakers, CosineSimilarity())
-    assert whole["smallest_within"] == figures["smallest_within"]  # of all pairs, all the same
+    summary = cluster_summary(names, embeddings, speakers, CosineSimilarity(), most_clustered=33)
+    assert summary["recordings"] == 100 and summary["speakers"] == 20
+    assert summary["clustered_recordings"] == 30 and summary["clustered_speakers"] == 6
+    whole = cluster_summary(names, embeddings, speakers, CosineSimilarity())
+    assert whole["smallest_within"] == summary["smallest_within"]  # of all pairs, all the same
     with pytest.raises(ValueError, match="too many to cluster"):
-        cluster_figures(names, embeddings, speakers, CosineSimilarity(), most_clustered=9)
+        cluster_summary(names, embeddings, speakers, CosineSimilarity(), most_clustered=9)
 
 
 @pytest.mark.parametrize("speakers", [[0, 0, 0], [0, 1, 2]])
 def test_what_has_no_pairs_of_a_kind_is_refused(speakers):
     embeddings = np.eye(3, dtype=np.float32)
     with pytest.raises(ValueError, match="clusters need two speakers"):
-        cluster_figures(list("abc"), embeddings, np.array(speakers), CosineSimilarity())
+        cluster_summary(list("abc"), embeddings, np.array(speakers), CosineSimilarity())

@@ -110,7 +110,9 @@ def test_what_does_not_fit_is_refused() -> None:
         cohort_statistics(vectors(3, 0), vectors(4, 0), similarity)
     with pytest.raises(ValueError, match="cohort has 1 members"):
         cohort_statistics(vectors(3, 0), vectors(1, 0), similarity, None)
-    with pytest.raises(ValueError, match=r"2 of 3 recordings score alike .* first at index 1"):
+    with pytest.raises(
+        ValueError, match=r"2 of 3 recordings have equal scores .* first at index 1"
+    ):
         embeddings = vectors(3, 0) * np.array([[1.0], [0.0], [np.nan]], np.float32)
         cohort_statistics(embeddings, vectors(9, 0), similarity, 5)
     with pytest.raises(ValueError, match=r"shape \(3, 8\) and speakers \(2,\)"):

@@ -203,7 +203,7 @@ def check_gallery(run: Path, table: Path) -> None:
     assert text.count('<figure class="right">') + text.count('<figure class="wrong">') == 20
     assert text.count('<figure class="right">') == text.count("<b>✓ right</b>")
     assert not re.search(r"https?://|<script", text) and "prefers-color-scheme: dark" in text
-    assert 'name="viewport"' in text
+    assert 'name="viewport"' in text and f"images of {table.name}" in text
     other = run / "other.csv"
     other.write_text("ID,image,class\na,a.png,x\n")
     assert gallery([arguments[0], str(other), "-o", str(page)]) == 1

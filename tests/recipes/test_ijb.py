@@ -338,7 +338,7 @@ def test_joined_galleries_need_a_mate_for_every_probe(tmp_path: Path) -> None:
         ("template_pair_label.txt", "\n", "\n1 2\n", "label.txt, line 2: found '1 2'"),
         ("template_pair_label.txt", "\n", "\n\n999 998 0\n", "line 3: the template 999 has no im"),
         ("template_pair_label.txt", "\n", "\n1 2 3\n", "label.txt, line 2: found '1 2 3'"),
-        ("1N_probe_mixed.csv", "SUBJECT_ID", "SUBJECT", "expected the columns TEMPLATE_ID and"),
+        ("1N_probe_mixed.csv", "SUBJECT_ID", "SUBJECT", "lacks the columns SUBJECT_ID"),
         ("1N_probe_mixed.csv", "\n", "\nx,5,a\n", "csv, line 2: TEMPLATE_ID is 'x'"),
         ("1N_probe_mixed.csv", "\n", "\n999,5,a\n", "csv, line 2: the template 999 has no image"),
         ("1N_probe_mixed.csv", "\n", "\n7,5,a\n7,6,a\n", "line 3: the template 7 is of subject 6"),

@@ -1,4 +1,4 @@
-"""Laws of the report: it stands alone, runs nothing, and shows the figures it was given."""
+"""The report is self-contained, runs nothing, and shows the metrics it was given."""
 
 import os
 import re
@@ -16,11 +16,10 @@ from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
 from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import ScoredTrials
 from simple_spk.report.breakdown import breakdown
-from simple_spk.report.charts import calibration
+from simple_spk.report.charts import DetectionCosts
 from simple_spk.report.metadata import Metadata, read_metadata
-from simple_spk.report.page import Costs, ReportedList, write_report
-from simple_spk.report.sections import WORST_TRIALS
-from simple_spk.report.svg_chart import round_ticks
+from simple_spk.report.page import write_report
+from simple_spk.report.sections import WORST_TRIALS, ReportedList
 
 VOID = {"meta", "wbr"}
 HOSTILE = "<script>alert('x')</script>\"&'><img src=x onerror=alert(1)>"
@@ -127,7 +126,9 @@ def test_identifiers_are_unique_and_all_references_lead_somewhere(full_page):
     references = re.findall(r"url\(#([^)]*)\)", full_page)
     for _, attributes in page.tags:
         references += (attributes.get("aria-labelledby") or "").split()
-        references += [attributes["href"][1:]] if "href" in attributes else []
+        references += [
+            attributes[name][1:] for name in ("href", "xlink:href") if name in attributes
+        ]
     assert references and set(references) <= set(identifiers)
 
 
@@ -136,7 +137,7 @@ def test_every_chart_has_words_and_only_finite_numbers(full_page):
     charts = [attributes for tag, attributes in page.tags if attributes.get("role") == "img"]
     assert len(charts) == 1 + 2 * 2  # the DET curves, and two charts per list
     assert len([text for text in page.texts_of("desc") if len(text) > 40]) == len(charts)
-    drawn = [attributes["d"] for tag, attributes in page.tags if tag == "path"]
+    drawn = [attributes.get("d", "") for tag, attributes in page.tags if tag == "path"]
     assert not any(re.search("nan|inf", path, re.IGNORECASE) for path in drawn)
     others = [a for tag, a in page.tags if tag == "svg" and a.get("role") != "img"]
     assert all(attributes.get("aria-hidden") == "true" for attributes in others)
@@ -160,7 +161,7 @@ def test_the_page_says_what_was_evaluated(full_page, tmp_path):
     for fact in ("a model", "cosine", "0.25", "0.01, 0.05", "easy", "hard", "0f" * 32):
         assert fact in facts
     assert "2024-05-06" in facts and "700 resamplings" in full_page
-    costs = Costs(priors=(0.1,), miss=10.0)
+    costs = DetectionCosts(priors=(0.1,), miss=10.0)
     one = random_scored()
     figures = summary(one.scores, one.trials.is_target, priors=(0.1,), miss_cost=10.0)
     text = page_of(tmp_path / "r.html", ReportedList(one, figures), costs=costs)
@@ -219,7 +220,7 @@ def test_the_same_arguments_give_the_same_bytes(tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     rows=st.lists(
         st.tuples(
@@ -236,7 +237,7 @@ def test_any_list_of_two_classes_makes_a_page(rows, scale, shift, tmp_path_facto
     scores, labels = zip(*rows, strict=True)
     one = scored([scale * score + shift for score in scores], labels)
     text = page_of(tmp_path_factory.getbasetemp() / "any.html", reported(one))
-    drawn = [attributes["d"] for tag, attributes in Page(text).tags if tag == "path"]
+    drawn = [attributes.get("d", "") for tag, attributes in Page(text).tags if tag == "path"]
     assert not any(re.search("nan|inf", path, re.IGNORECASE) for path in drawn)
 
 
@@ -255,44 +256,6 @@ def test_lists_without_labels_are_refused(tmp_path):
     with pytest.raises(ValueError, match="no lists"):
         write_report(tmp_path / "r.html", [])
     assert not list(tmp_path.iterdir())
-
-
-def test_scores_that_are_log_likelihood_ratios_lie_on_the_diagonal():
-    generator = np.random.default_rng(0)
-    is_target = np.arange(400_000) % 2 == 0
-    # Normal scores of variance 2m and means m, -m are their own log likelihood ratios.
-    scores = generator.normal(np.where(is_target, 3.0, -3.0), np.sqrt(6.0))
-    found = calibration(scores, is_target)
-    sure = found.standard_errors < 0.2
-    assert sure.sum() > 10
-    assert np.abs(found.log_ratios - found.scores)[sure].max() < 0.35
-
-
-def test_calibration_as_by_counting():
-    # Two scores, both of both classes: two bins that hold everything.
-    scores = np.repeat([0.0, 1.0], [40, 60])
-    is_target = np.isin(np.arange(100), [*range(10), *range(40, 85)])
-    found = calibration(scores, is_target)
-    assert found.scores.tolist() == [0.0, 1.0]
-    odds = [(10.5 / 56) / (30.5 / 46), (45.5 / 56) / (15.5 / 46)]
-    assert found.log_ratios == pytest.approx(np.log(odds))
-    errors = [1 / 10.5 + 1 / 30.5, 1 / 45.5 + 1 / 15.5]
-    assert found.standard_errors == pytest.approx(np.sqrt(errors))
-
-
-@given(
-    low=st.floats(-1e6, 1e6),
-    width=st.floats(1e-3, 1e6),
-)
-@settings(max_examples=200, deadline=None, derandomize=True)
-def test_ticks_are_few_inside_and_evenly_spaced(low, width):
-    ticks = round_ticks(low, low + width)
-    values = [value for value, _ in ticks]
-    assert 2 <= len(ticks) <= 8
-    assert low - 1e-6 * width <= values[0] and values[-1] <= low + width * (1 + 1e-6)
-    assert np.ptp(np.diff(values)) < 1e-6 * width + 1e-9 * abs(low)
-    assert all(float(text) == pytest.approx(value, abs=1e-6 * width) for value, text in ticks)
-    assert len({text for _, text in ticks}) == len(ticks)
 
 
 def test_the_list_of_voxceleb_with_its_metadata(tmp_path):

@@ -1,4 +1,4 @@
-"""Learn from a scored, labeled list how scores become log likelihood ratios, for other lists."""
+"""Train a calibration on a scored, labeled list: it turns scores into log likelihood ratios."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simple_spk.cli.options import add_enrollments
 from simple_spk.cli.outputs import check_outputs, inputs_of
 from simple_spk.data.trials import Trials, read_trials
 from simple_spk.data.voxceleb_lists import list_name
@@ -25,7 +26,7 @@ from simple_spk.evaluation.score_files import read_scores
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of calibrate."""
     parser.add_argument(
-        "scores", type=Path, metavar="SCORES", help="score file, of a list that is not to be tested"
+        "scores", type=Path, metavar="SCORES", help="score file of a list that is not a test list"
     )
     parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
     parser.add_argument(
@@ -36,20 +37,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=float,
         default=0.01,
         metavar="P",
-        help="where ratios shall be best: the share of targets in the application (default 0.01)",
+        help="the share of targets in the application, where ratios are to be best (default 0.01)",
     )
-    quality = parser.add_argument_group("quality measures, which then are needed to score as well")
-    quality.add_argument("--manifest", type=Path, metavar="CSV", help="learn from its durations")
-    quality.add_argument("--embeddings", type=Path, metavar="FILE", help="learn from their lengths")
-    quality.add_argument(
-        "--enrollments", type=Path, metavar="FILE", help="lines of 'model recording recording ...'"
-    )
-    quality.add_argument(
-        "--template",
-        choices=("mean", "normalized"),
-        default="mean",
-        help="how those become one embedding, as for scoring (default mean)",
-    )
+    quality = parser.add_argument_group("quality measures, which scoring then needs as well")
+    quality.add_argument("--manifest", type=Path, metavar="CSV", help="use its durations")
+    quality.add_argument("--embeddings", type=Path, metavar="FILE", help="use their lengths")
+    add_enrollments(parser)
 
 
 def run(options: Namespace) -> None:
@@ -66,12 +59,12 @@ def run(options: Namespace) -> None:
     calibration.save(options.output)
     if calibration.score_weight <= 0.0:
         print(
-            f"simple-spk: note on {options.scores}: higher scores do not speak for targets; are "
-            "they distances, or are the labels swapped?",
+            f"simple-spk: note on {options.scores}: targets do not have higher scores; are these "
+            "distances, or are the labels swapped?",
             file=sys.stderr,
         )
     ratios = calibration.apply(scores, quality)
-    before, after = (_figures(values, trials.is_target) for values in (scores, ratios))
+    before, after = (_metrics(values, trials.is_target) for values in (scores, ratios))
     print(f"{calibration.trained_on}: {calibration.trials:,} trials, in {options.output}")
     print(f"llr = {calibration.offset:.4g} + {calibration.score_weight:.4g} score")
     for name, weight in calibration.quality_weights.items():
@@ -81,8 +74,8 @@ def run(options: Namespace) -> None:
         print(f"{title:14}{value:10.4f}{after[title]:10.4f}")
     if after["minCllr"] == 0.0:
         print(
-            f"simple-spk: note on {options.scores}: no target scores below any non-target, so how "
-            "sure to be is a guess from the number of trials: calibrate with more speakers",
+            f"simple-spk: note on {options.scores}: no target scores below any non-target, so the "
+            "scale is guessed from the number of trials: calibrate with more speakers",
             file=sys.stderr,
         )
     thresholds = calibration.false_accept_thresholds
@@ -90,8 +83,8 @@ def run(options: Namespace) -> None:
     print(f"thresholds of false-accept rates: measured {measured}, extrapolated below")
 
 
-def _figures(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[str, float]:
-    """The measures that calibration is about, by title, of scores (n,)."""
+def _metrics(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[str, float]:
+    """The metrics that calibration changes, by title, of scores (n,)."""
     found = summary(scores, is_target)
     return {
         "Cllr": found["cllr"],
@@ -103,7 +96,7 @@ def _figures(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[
 
 
 def _quality(trials: Trials, options: Namespace) -> dict[str, NDArray[np.float64]]:
-    """The quality measures (n,) of the trials that the options have the data of, by name."""
+    """The quality measures (n,) of the trials, by name, from the files that the options name."""
     enrollments = None if options.enrollments is None else read_enrollments(options.enrollments)
     seconds = table = None
     if options.manifest is not None:

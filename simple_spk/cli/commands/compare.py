@@ -1,4 +1,4 @@
-"""Is system B better than system A? Differences of error rates on one list, paired by speakers."""
+"""Compare two systems on one list: paired differences of error rates, intervals and p-values."""
 
 import json
 import sys
@@ -7,24 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from simple_spk.cli.options import add_json, add_measures
-from simple_spk.cli.outputs import check_outputs, inputs_of, show_figures
+from simple_spk.cli.options import add_json, add_metrics
+from simple_spk.cli.outputs import check_outputs, inputs_of, print_results
 from simple_spk.data.manifest import read_speakers
 from simple_spk.data.trials import read_trials, speakers_by_name, speakers_of_recordings
 from simple_spk.data.voxceleb_lists import list_name
 from simple_spk.evaluation.bootstrap import compare
-from simple_spk.evaluation.list_summary import SPEAKERS_GUESSED, identity_of
+from simple_spk.evaluation.list_summary import SPEAKERS_GUESSED, list_identity
 from simple_spk.evaluation.score_files import read_scores
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of compare."""
     parser.add_argument("a", type=Path, metavar="A", help="score file of a system")
-    parser.add_argument(
-        "b", type=Path, metavar="B", help="score file of another, its trials in any order"
-    )
+    what = "score file of another system, its trials in any order"
+    parser.add_argument("b", type=Path, metavar="B", help=what)
     parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
-    add_measures(parser)
+    add_metrics(parser)
     add_json(parser)
 
 
@@ -56,7 +55,7 @@ def run(options: Namespace) -> None:
         progress=True,
     )
     origin = {
-        **identity_of(trials, list_name(trials)),
+        **list_identity(trials, list_name(trials)),
         "priors": options.priors,
         "miss_cost": options.miss_cost,
         "false_alarm_cost": options.false_alarm_cost,
@@ -69,18 +68,18 @@ def run(options: Namespace) -> None:
         f"B: {options.b}",
         *_lines(found),
     ]
-    show_figures("\n".join(lines), json.dumps(origin | found, indent=2), options.json)
+    print_results("\n".join(lines), json.dumps(origin | found, indent=2), options.json)
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
-    """A table of what was found, line by line."""
-    measures = {"EER, %": found["eer"]}
+    """The lines of the table of results."""
+    metrics = {"EER, %": found["eer"]}
     for kind, title in (("min_dcf", "minDCF"), ("act_dcf", "actDCF")):
-        measures |= {f"{title}({prior})": value for prior, value in found[kind].items()}
-    measures |= {"Cllr": found["cllr"], "minCllr": found["min_cllr"]}
+        metrics |= {f"{title}({prior})": value for prior, value in found[kind].items()}
+    metrics |= {"Cllr": found["cllr"], "minCllr": found["min_cllr"]}
     interval = f"{100 * found['level']:g} % interval"
     yield f"{'':14}{'A':>10}{'B':>10}{'B - A':>10}   {interval:20} {'p':>7}"
-    for title, one in measures.items():
+    for title, one in metrics.items():
         low, high = one["interval"]
         bounds = f"[{low:+.4f}, {high:+.4f}]"
         values = f"{one['a']:10.4f}{one['b']:10.4f}{one['difference']:+10.4f}"

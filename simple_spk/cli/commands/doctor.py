@@ -13,10 +13,10 @@ from simple_spk.data.trials import read_trials
 from simple_spk.distributed import usable_cores
 from simple_spk.doctor.corpus import (
     InspectionOptions,
-    check_copy,
+    check_files,
     check_voxceleb,
-    copy_of_folder,
-    copy_of_manifest,
+    files_of_folder,
+    files_of_manifest,
     usable_in_folder,
 )
 from simple_spk.doctor.finding import Finding, as_json, as_text, is_well, write_names
@@ -135,13 +135,13 @@ def _check_data(
             findings += found
             usable |= names.keys()
     if options.manifest is not None:
-        copy = copy_of_manifest(options.manifest)
-        found, names = check_copy(f"manifest {options.manifest}", copy, expected, inspection)
+        files = files_of_manifest(options.manifest)
+        found, names = check_files(f"manifest {options.manifest}", files, expected, inspection)
         findings += found
         usable |= names.keys()
     if options.audio_folder is not None and (expected is not None or not options.trials):
-        copy = copy_of_folder(options.audio_folder)
-        found, _ = check_copy(f"folder {options.audio_folder}", copy, expected, inspection)
+        files = files_of_folder(options.audio_folder)
+        found, _ = check_files(f"folder {options.audio_folder}", files, expected, inspection)
         findings += found
     return findings, usable
 

@@ -1,36 +1,25 @@
-"""Embeddings of audio files, of folders of them, or of lists, as one file.
+"""Embeddings of audio files, folders of them, or lists, as one file.
 
-An interrupted run goes on where it was: what is done lies in FILE.parts until all is. Recordings
-that cannot be used are named; the others are written, and the exit code is 1.
+An interrupted run resumes: finished embeddings are kept in FILE.parts until all are done.
+Recordings that cannot be used are named; the others are written, and the exit code is 1.
 
 To share the work among processes, or with --device cuda among GPUs:
 torchrun --nproc_per_node=N --no-python simple-spk embed ...
 """
 
 import sys
-import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from tqdm import tqdm
 
 from simple_spk.cli.options import add_model, add_workers
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.data.recording_lists import find_recordings
-from simple_spk.distributed import (
-    gather_objects,
-    join_group,
-    leave_group,
-    own_device,
-    rank,
-    world_size,
-)
-from simple_spk.evaluation.embedding_files import EmbeddingParts, check_format, write_embeddings
+from simple_spk.distributed import gather_objects, join_group, leave_group, own_device, rank
+from simple_spk.evaluation.embedding_files import check_format, write_embeddings
+from simple_spk.inference.embedding_store import EmbeddingStore
 from simple_spk.inference.extractor import Extractor
-
-SECONDS_BETWEEN_PARTS = 30.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -43,14 +32,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="audio files, folders of them, lists (.txt, .scp: 'path' or 'id path' in each line), "
         "or manifests (.csv)",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="file to write: .npz, .safetensors, or .ark (with an .scp)",
-    )
+    what = "file to write: .npz, .safetensors, or .ark (with an .scp)"
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=what)
     add_model(parser)
     add_workers(parser)
 
@@ -63,86 +46,43 @@ def run(options: Namespace) -> int:
     check_format(options.output, ids)
     extractor = Extractor.load(options.model, own_device(options.device), options.precision)
     made_by = f"{extractor.fingerprint} in {options.precision}"
-    parts = EmbeddingParts(options.output, made_by, ids, paths)
-    if rank() == 0 and not parts.begin():
+    store = EmbeddingStore(options.output, made_by, ids, paths)
+    if rank() == 0 and not store.begin():
         print(
-            f"simple-spk: note: {parts.folder} was of another model or list: starting anew",
-            file=sys.stderr,
+            f"simple-spk: note: {store.folder} was of another model: starting anew", file=sys.stderr
         )
     gather_objects(None)  # nobody reads before the first process has made the folder ready
-    done = parts.read()
-    if rank() == 0 and done:
-        print(f"{len(done)} of {len(ids)} embeddings are there already", file=sys.stderr)
-    missing = [index for index in range(len(ids)) if index not in done]
-    del done  # gigabytes, in every process
-    gather_objects(None)  # nobody writes before all have read
-    errors = _embed(extractor, paths, missing, parts, options.workers)
-    failed = {index: text for some in gather_objects(errors) for index, text in some.items()}
+    missing = store.missing()
+    if rank() == 0 and len(missing) < len(ids):
+        done = len(ids) - len(missing)
+        print(f"{done} of {len(ids)} embeddings are there already", file=sys.stderr)
+    failed = store.fill(extractor, missing, options.workers)
     if rank() == 0:
-        _write(options.output, ids, parts, failed, extractor.fingerprint)
+        _write(options.output, ids, store, failed, extractor.fingerprint)
     code = 1 if failed else 0
     leave_group(code)
     return code
 
 
-def _embed(
-    extractor: Extractor,
-    paths: list[Path],
-    missing: list[int],
-    parts: EmbeddingParts,
-    workers: int,
-) -> dict[int, str]:
-    """Embed recordings into parts; why some could not be, by their places."""
-    made: dict[int, NDArray[np.float32]] = {}
-    errors: dict[int, str] = {}
-    last = time.monotonic()
-
-    def keep() -> None:
-        nonlocal last
-        if made:
-            parts.write(made)
-            made.clear()
-            last = time.monotonic()
-
-    share = len(range(rank(), len(missing), world_size()))
-    bar = tqdm(total=share, unit="rec", desc="embed", disable=rank() > 0)
-    try:
-        with bar:
-            todo = [paths[index] for index in missing]
-            for batch in extractor.embed_each(todo, workers=workers, progress=True):
-                rows = zip(batch.indexes, batch.embeddings, strict=True)
-                made.update({missing[place]: row for place, row in rows})
-                errors.update({missing[p]: str(error) for p, error in batch.errors.items()})
-                bar.update(len(batch.indexes) + len(batch.errors))
-                if time.monotonic() - last > SECONDS_BETWEEN_PARTS:
-                    keep()
-    finally:
-        keep()  # also when Ctrl-C ends it
-    return errors
-
-
 def _write(
-    output: Path, ids: list[str], parts: EmbeddingParts, failed: dict[int, str], fingerprint: str
+    output: Path, ids: list[str], store: EmbeddingStore, failed: dict[int, str], fingerprint: str
 ) -> None:
-    """Write the embeddings of all parts, and say what is in the file and what is not."""
-    done = parts.read()
-    for index in set(range(len(ids))) - set(done) - set(failed):
-        failed[index] = "it changed while the others were embedded"
+    """Write all embeddings to the output, and report which recordings are missing in it."""
+    done = store.collect(failed)
     if not done:
-        parts.remove()
+        store.remove()
         first = failed[min(failed)]
         raise ValueError(f"none of {len(ids)} recordings could be embedded; the first: {first}")
-    for index in sorted(failed):  # all of them: the list is what to mend
+    for index in sorted(failed):  # all of them, so that they can be repaired
         print(f"simple-spk: not embedded: {ids[index]}: {failed[index]}", file=sys.stderr)
-    places = sorted(done)
-    matrix = np.stack([done[place] for place in places])
-    write_embeddings(output, [ids[place] for place in places], matrix, fingerprint)
-    print(f"{len(places)} embeddings of dimension {matrix.shape[1]} in {output}")
+    matrix = np.stack(list(done.values()))
+    write_embeddings(output, [ids[index] for index in done], matrix, fingerprint)
+    print(f"{len(done)} embeddings of dimension {matrix.shape[1]} in {output}")
     if failed:
         print(
-            f"simple-spk: {len(failed)} of {len(ids)} recordings are missing in {output}: mend "
+            f"simple-spk: {len(failed)} of {len(ids)} recordings are missing in {output}: repair "
             "them or leave them out; the same command tries only them again",
             file=sys.stderr,
         )
     else:
-        parts.remove()
+        store.remove()

@@ -1,4 +1,4 @@
-"""Remember a voice by name, in a file of voices; recordings of a known name join its others."""
+"""Enroll a speaker by name in a file of voices; further recordings of a name are added to it."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -11,23 +11,17 @@ from simple_spk.inference.speaker_store import SpeakerStore
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of enroll."""
-    parser.add_argument(
-        "voices", type=Path, metavar="VOICES", help="the file of voices, made if need be"
-    )
-    parser.add_argument("name", metavar="NAME", help="whose voice it is")
-    parser.add_argument(
-        "recordings",
-        type=Path,
-        nargs="*",
-        metavar="RECORDING",
-        help="recordings of that voice alone",
-    )
-    parser.add_argument("--remove", action="store_true", help="forget NAME (give no recordings)")
+    what = "the file of voices, created if needed"
+    parser.add_argument("voices", type=Path, metavar="VOICES", help=what)
+    parser.add_argument("name", metavar="NAME", help="name of the speaker")
+    what = "recordings of that speaker alone"
+    parser.add_argument("recordings", type=Path, nargs="*", metavar="RECORDING", help=what)
+    parser.add_argument("--remove", action="store_true", help="remove NAME (give no recordings)")
     add_model(parser)
 
 
 def run(options: Namespace) -> None:
-    """Enroll or forget, and write the file."""
+    """Enroll or remove, and write the file."""
     if options.remove == bool(options.recordings):
         raise ValueError("give recordings to enroll, or --remove and none")
     check_outputs([options.voices], options.recordings)

@@ -1,14 +1,14 @@
-"""Whose voice is it? The enrolled voice that each recording is of, or nobody's."""
+"""Find the enrolled speaker of each recording, or decide that it is none of them."""
 
 import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.cli.answers import (
-    answer_without_decision,
-    plain_quality,
+from simple_spk.cli.commands.verify import (
+    no_decision,
+    quality_json,
     quality_line,
-    strength,
+    score_in_words,
 )
 from simple_spk.cli.options import add_decision, add_model
 from simple_spk.inference.decisions import Candidate, Identification
@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "voices", type=Path, metavar="VOICES", help="the file of voices, from simple-spk enroll"
     )
     parser.add_argument(
-        "recordings", type=Path, nargs="+", metavar="RECORDING", help="recordings in question"
+        "recordings", type=Path, nargs="+", metavar="RECORDING", help="recordings to identify"
     )
     parser.add_argument(
         "--top", type=int, default=3, metavar="N", help="candidates to show (default 3)"
@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-    """Compare each recording with all voices, and answer."""
+    """Compare each recording with all voices, and print the decisions."""
     if options.top < 1:
         raise ValueError(f"--top is how many candidates to show, at least 1, not {options.top}")
     extractor = Extractor.load(options.model, options.device, options.precision)
@@ -58,13 +58,13 @@ def _sentence(path: Path, found: Identification) -> str:
     if found.accepted:
         return f"{path}: {found.name}"
     if found.accepted is None:
-        return f"{path}: {answer_without_decision(found.threshold)}: {found.reason}"
+        return f"{path}: {no_decision(found.threshold)}: {found.reason}"
     return f"{path}: nobody I know"
 
 
 def _line(candidate: Candidate) -> str:
     """A candidate in one line."""
-    details = strength(candidate.score, candidate.log_likelihood_ratio)
+    details = score_in_words(candidate.score, candidate.log_likelihood_ratio)
     if candidate.probability is None:
         return f"{candidate.name}: {details}"
     return f"{candidate.name}: probability {100 * candidate.probability:.3g} % ({details})"
@@ -76,5 +76,5 @@ def _plain(path: Path, found: Identification, top: int) -> dict[str, object]:
         "recording": str(path),
         **found._asdict(),
         "candidates": [candidate._asdict() for candidate in found.candidates[:top]],
-        "qualities": [plain_quality(quality) for quality in found.qualities],
+        "qualities": [quality_json(quality) for quality in found.qualities],
     }

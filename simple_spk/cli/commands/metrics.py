@@ -1,14 +1,16 @@
-"""Error rates of scores, as any toolkit writes them, with intervals by resampling speakers."""
+"""Error rates of score files of any toolkit, with intervals by resampling speakers."""
 
 import math
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.cli.figures import plan_report, report
-from simple_spk.cli.options import add_figures
+from simple_spk.cli.options import add_summary
 from simple_spk.cli.outputs import check_outputs, inputs_of
+from simple_spk.cli.summaries import show_summaries, summary_options
+from simple_spk.data.manifest import read_speakers
 from simple_spk.data.trials import read_trials
 from simple_spk.data.voxceleb_lists import list_name
+from simple_spk.evaluation.list_summary import summarize
 from simple_spk.evaluation.score_files import ScoredTrials, read_scores
 
 
@@ -24,19 +26,18 @@ def add_arguments(parser: ArgumentParser) -> None:
         "test', or 'score'",
     )
     parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
-    parser.add_argument(
-        "--threshold", type=float, metavar="T", help="a decision threshold to judge, such as -b"
-    )
-    add_figures(parser, always_intervals=True)
+    what = "a decision threshold whose error rates are reported, such as -b"
+    parser.add_argument("--threshold", type=float, metavar="T", help=what)
+    add_summary(parser, always_intervals=True)
 
 
 def run(options: Namespace) -> None:
-    """Read, measure and report."""
+    """Read, summarize and report."""
     check_outputs([options.json, options.report, options.det], inputs_of(options))
     if options.threshold is not None and not math.isfinite(options.threshold):
         raise ValueError(f"--threshold must be a finite number, not {options.threshold}")
     listed = None if options.trials is None else read_trials(options.trials)
-    results = []
+    lists = []
     for path in options.scores:
         trials, scores = read_scores(path, listed)
         if trials.is_target is None:
@@ -44,7 +45,14 @@ def run(options: Namespace) -> None:
         name = list_name(trials)
         if len(options.scores) > 1 and listed is not None:
             name = f"{path.name} on {name}"
-        results.append(
-            ScoredTrials(trials, scores, name, model=str(path), threshold=options.threshold)
-        )
-    report(results, plan_report([one.trials for one in results], options), options)
+        lists.append(ScoredTrials(trials, scores, name, str(path), threshold=options.threshold))
+    summary = summary_options([one.trials for one in lists], options)
+    speakers = [
+        None if options.speakers is None else read_speakers(options.speakers, one.trials.ids)
+        for one in lists
+    ]
+    summaries = [
+        summarize(one, summary.metrics, told, progress=True)
+        for one, told in zip(lists, speakers, strict=True)
+    ]
+    show_summaries(lists, speakers, summaries, summary)

@@ -1,48 +1,41 @@
-"""Scores of trial lists from embeddings, and the error rates of those that have labels."""
+"""Scores of trial lists from embeddings, and the error rates of labeled lists."""
 
+import dataclasses
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.cli.figures import plan_report, report
 from simple_spk.cli.options import (
-    add_figures,
     add_scoring,
     add_similarity,
-    add_trials,
+    add_summary,
     model_name,
     named_similarity,
+    own_calibration,
+    scoring_options,
 )
-from simple_spk.cli.scored_lists import plan_scoring, score_lists, with_own_calibration
+from simple_spk.cli.outputs import check_outputs, inputs_of, score_files
+from simple_spk.cli.summaries import show_summaries, summary_options
+from simple_spk.data.trials import read_trials
 from simple_spk.evaluation.bootstrap import REPLICATES
 from simple_spk.evaluation.embedding_files import read_embeddings
 from simple_spk.evaluation.enrollment import read_durations
-from simple_spk.inference.model import Model, embedding_fingerprint
+from simple_spk.inference.model import embedding_fingerprint
 from simple_spk.inference.model_folder import load_model, resolve
-from simple_spk.models.similarity import Similarity
+from simple_spk.inference.trial_evaluation import EmbeddingSource, evaluate_trials
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of score."""
-    add_trials(parser)
-    parser.add_argument(
-        "--embeddings",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark or .scp",
-    )
-    parser.add_argument(
-        "--model",
-        metavar="MODEL",
-        help="score as this model does: model folder, or owner/name on the Hugging Face Hub",
-    )
+    what = "from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark or .scp"
+    parser.add_argument("--embeddings", type=Path, required=True, metavar="FILE", help=what)
+    what = "score as this model does: model folder, or owner/name on the Hugging Face Hub"
+    parser.add_argument("--model", metavar="MODEL", help=what)
     add_similarity(parser, "without --model: ")
-    parser.add_argument(
-        "--manifest", type=Path, metavar="CSV", help="durations, if the calibration looks at them"
-    )
+    what = "durations, for calibrations that use them"
+    parser.add_argument("--manifest", type=Path, metavar="CSV", help=what)
     add_scoring(parser)
-    add_figures(parser, always_intervals=False)
+    add_summary(parser, always_intervals=False)
 
 
 def run(options: Namespace) -> None:
@@ -51,29 +44,28 @@ def run(options: Namespace) -> None:
         options.replicates = REPLICATES if options.json or options.report else 0
     if options.own_calibration and options.model is None:
         raise ValueError("--own-calibration is that of a model: name the --model, or leave it out")
-    plan = plan_scoring(options)
-    asked = plan_report(plan.lists, options)
+    lists = [read_trials(path) for path in options.trials]
+    outputs = score_files(options.output, lists)
+    check_outputs([*outputs, options.json, options.report, options.det], inputs_of(options))
+    summary = summary_options(lists, options)
+    how = scoring_options(options, summary)
     embeddings = read_embeddings(options.embeddings)
-    similarity, threshold, model = _similarity(options)
-    if model is not None:
+    if options.model is None:
+        similarity = named_similarity(options)
+    else:
+        if options.similarity is not None or options.angular_bias is not None:
+            raise ValueError("--model has its own similarity: leave out either it or the other")
+        model, name = load_model(resolve(options.model)), model_name(options)
+        similarity = model.similarity
         if not (embeddings.origin or "").startswith(embedding_fingerprint(model)):
             print(
-                f"simple-spk: note on {options.embeddings}: nothing in it says that "
-                f"{model_name(options)} as it is now made them",
+                f"simple-spk: note on {options.embeddings}: nothing in it says that {name} as it "
+                "is now made them",
                 file=sys.stderr,
             )
-        plan = with_own_calibration(plan, model, options)
+        changes = own_calibration(options, model)
+        how = dataclasses.replace(how, model=name, threshold=model.threshold, **changes)
     seconds = None if options.manifest is None else read_durations(options.manifest)
-    name = None if model is None else model_name(options)
-    results = score_lists(plan, embeddings, similarity, threshold, seconds, options, name)
-    report(results, asked, options)
-
-
-def _similarity(options: Namespace) -> tuple[Similarity, float | None, Model | None]:
-    """The similarity that was asked for; the threshold for it and the model, if it is a model's."""
-    if options.model is None:
-        return named_similarity(options), None, None
-    if options.similarity is not None or options.angular_bias is not None:
-        raise ValueError("--model has its own similarity: leave out either it or the other")
-    model = load_model(resolve(options.model))
-    return model.similarity, model.threshold, model
+    source = EmbeddingSource(lambda: embeddings, None if seconds is None else lambda: seconds)
+    results = evaluate_trials(lists, source, similarity, how, outputs)
+    show_summaries(*zip(*results, strict=True), summary)

@@ -1,59 +1,86 @@
-"""Do two recordings have one speaker? A probability, a decision, and what it rests on."""
+"""Decide whether two recordings have the same speaker, with a probability and the reason."""
 
 import json
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
-from simple_spk.cli.answers import (
-    answer_without_decision,
-    plain_quality,
-    quality_line,
-    strength,
-)
 from simple_spk.cli.options import add_decision, add_model
-from simple_spk.inference.decisions import Verdict
+from simple_spk.inference.decisions import Decision, warnings
 from simple_spk.inference.extractor import Extractor
+from simple_spk.inference.speech_quality import RecordingQuality
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of verify."""
     parser.add_argument("enroll", metavar="A", help="a recording of a known speaker")
-    parser.add_argument("test", metavar="B", help="the recording in question")
+    parser.add_argument("test", metavar="B", help="the recording to verify")
     add_decision(parser)
     add_model(parser)
 
 
 def run(options: Namespace) -> None:
-    """Compare, and answer."""
+    """Compare, and print the decision."""
     extractor = Extractor.load(options.model, options.device, options.precision)
-    verdict = extractor.verify(
+    decision = extractor.verify(
         options.enroll, options.test, prior=options.prior, false_accept_rate=options.far
     )
     if options.json:
-        qualities = [[plain_quality(one) for one in side] for side in verdict.qualities]
-        answer = verdict._asdict() | {"sureness": verdict.sureness, "qualities": qualities}
+        qualities = [[quality_json(one) for one in side] for side in decision.qualities]
+        answer = decision._asdict() | {"sureness": decision.sureness, "qualities": qualities}
         print(json.dumps(answer))
         return
-    print(_sentence(verdict, options.far is not None))
-    if verdict.accepted is not None and (
-        options.far or options.prior or verdict.probability is None
+    print(_sentence(decision, options.far is not None))
+    if decision.accepted is not None and (
+        options.far or options.prior or decision.probability is None
     ):
-        print(f"  {verdict.reason}")
-    for path, side in zip((options.enroll, options.test), verdict.qualities, strict=True):
+        print(f"  {decision.reason}")
+    for path, side in zip((options.enroll, options.test), decision.qualities, strict=True):
         for quality in side:
             print(quality_line(path, quality))
 
 
-def _sentence(verdict: Verdict, at_a_rate: bool) -> str:
-    """A verdict in one line."""
-    if verdict.score is None:
-        return f"{answer_without_decision(verdict.threshold)}: {verdict.reason}"
-    details = strength(verdict.score, verdict.log_likelihood_ratio)
-    if verdict.accepted is None:
-        return f"{answer_without_decision(verdict.threshold)}: {verdict.reason} ({details})"
-    sentence = "same speaker" if verdict.accepted else "different speakers"
-    if at_a_rate and not verdict.accepted:  # however likely it is to be the same one
+def _sentence(decision: Decision, at_a_rate: bool) -> str:
+    """A decision in one line."""
+    if decision.score is None:
+        return f"{no_decision(decision.threshold)}: {decision.reason}"
+    details = score_in_words(decision.score, decision.log_likelihood_ratio)
+    if decision.accepted is None:
+        return f"{no_decision(decision.threshold)}: {decision.reason} ({details})"
+    sentence = "same speaker" if decision.accepted else "different speakers"
+    if at_a_rate and not decision.accepted:  # the same speaker may still be likelier
         sentence = "not accepted as the same speaker"
-    if verdict.probability is not None:
-        of_what = "" if verdict.accepted or at_a_rate else " of the same one"
-        sentence += f": probability{of_what} {100 * verdict.probability:.3g} %"
+    if decision.probability is not None:
+        of_what = "" if decision.accepted or at_a_rate else " of the same one"
+        sentence += f": probability{of_what} {100 * decision.probability:.3g} %"
     return f"{sentence} ({details})"
+
+
+# ---- identify prints these too ------------------------------------------------------------------
+
+
+def score_in_words(score: float, log_likelihood_ratio: float | None) -> str:
+    """A score, and its likelihood ratio if that is known."""
+    words = f"score {score:.2f}"
+    if log_likelihood_ratio is None:
+        return words
+    return f"{words}, likelihood ratio e^{log_likelihood_ratio:.1f}"
+
+
+def no_decision(threshold: float | None) -> str:
+    """What to print if there is no decision; a model without a threshold never decides."""
+    return "not enough evidence" if threshold is not None else "undecided"
+
+
+def quality_line(name: str | Path, quality: RecordingQuality) -> str:
+    """The quality of a recording in one line, with warnings."""
+    line = (
+        f"  {name}: {quality.seconds:.1f} s, {quality.speech_seconds:.1f} s of speech, "
+        f"signal to noise {quality.signal_to_noise_db:.0f} dB"
+    )
+    found = warnings(quality)
+    return f"{line} (careful: {', '.join(found)})" if found else line
+
+
+def quality_json(quality: RecordingQuality) -> dict[str, object]:
+    """The quality of a recording for JSON."""
+    return {**quality._asdict(), "warnings": warnings(quality)}

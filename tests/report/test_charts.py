@@ -1,20 +1,34 @@
-"""Laws of DET curves: thinning that no eye can see, limits that show what matters, whole files."""
+"""DET curves: invisible thinning, limits that show what matters, whole files; calibration bins."""
 
+import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib import rc_context, rcParams
 from matplotlib.image import imread
 
 from simple_spk.data.trials import Trials
 from simple_spk.evaluation.error_rates import error_rates
 from simple_spk.evaluation.metrics import equal_error_rate
 from simple_spk.evaluation.score_files import ScoredTrials
-from simple_spk.report.det_curve import GRID_LINES, TICKS, det_curve, det_limits, probit
-from simple_spk.report.det_plot import write_det_plot
-from simple_spk.report.operating_points import OWN_THRESHOLD, operating_points
+from simple_spk.report.charts import (
+    DARK,
+    GRID_LINES,
+    LIGHT,
+    OWN_THRESHOLD,
+    TICKS,
+    DetectionCosts,
+    det_curve,
+    det_limits,
+    observed_ratios,
+    operating_points,
+    probit,
+    write_det_plot,
+)
 
 laws = settings(max_examples=150, deadline=None, derandomize=True)
 small_lists = st.lists(
@@ -71,13 +85,13 @@ def test_limits_and_points_of_any_lists(rows):
 def test_operating_points_are_what_their_thresholds_give(rows, own):
     scores, labels = map(np.array, zip(*rows, strict=True))
     rates = error_rates(scores, labels)
-    points = operating_points(rates, (0.01, 0.5), own_threshold=own)
+    points = operating_points(rates, DetectionCosts((0.01, 0.5)), own)
     assert [p.name for p in points] == ["EER", "minDCF(0.01)", "minDCF(0.5)", OWN_THRESHOLD]
     for point in points:
         assert point.miss_rate == np.mean(scores[labels] < point.threshold)
         assert point.false_alarm_rate == np.mean(scores[~labels] >= point.threshold)
     assert points[-1].threshold == own
-    assert len(operating_points(rates, (0.01,))) == 2
+    assert len(operating_points(rates, DetectionCosts((0.01,)))) == 2
 
 
 def scored(seed: int = 0, labeled: bool = True) -> ScoredTrials:
@@ -88,35 +102,55 @@ def scored(seed: int = 0, labeled: bool = True) -> ScoredTrials:
     return ScoredTrials(trials, generator.normal(2.0 * is_target), f"list {seed}", threshold=1.0)
 
 
-def test_the_picture_is_whole_and_the_same_each_time(tmp_path):
-    for name in ("a.png", "b.png"):
-        write_det_plot(tmp_path / name, [scored(0), scored(1)])
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_the_file_is_whole_and_the_same_each_time(tmp_path, suffix):
+    for name in ("a", "b"):
+        write_det_plot(tmp_path / f"{name}.{suffix}", [scored(0), scored(1)])
+    write_det_plot(tmp_path / f"one.{suffix}", [scored(0)])
+    both, again, one = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in ("a", "b", "one"))
+    assert both == again and both != one, "the second curve is drawn"
     assert not list(tmp_path.glob("*.partial"))
-    pixels = imread(tmp_path / "a.png")
-    assert min(pixels.shape[:2]) >= 600
-    write_det_plot(tmp_path / "one.png", [scored(0)])
-    assert (imread(tmp_path / "one.png") != pixels).any(), "the second curve is to be seen"
+    if suffix == "png":
+        assert min(imread(tmp_path / "a.png").shape[:2]) >= 600
+
+
+def test_settings_of_the_user_do_not_matter(tmp_path):
+    write_det_plot(tmp_path / "a.svg", [scored(0)])
+    with rc_context({"svg.fonttype": "path", "font.size": 30, "axes.facecolor": "red"}):
+        write_det_plot(tmp_path / "b.svg", [scored(0)])
+        assert rcParams["font.size"] == 30, "they are restored"
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 def test_the_drawing_is_a_file_that_explains_itself(tmp_path):
-    for name in ("a.svg", "b.svg"):
-        write_det_plot(tmp_path / name, [scored(0), scored(1)])
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    odd = replace(scored(1), name="_list of $5$ & <1> euro")
+    long = replace(scored(2), name="a name that needs more than one line " * 3)
+    write_det_plot(tmp_path / "a.svg", [scored(0), odd, long])
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    assert len(text) < 40_000 and "prefers-color-scheme: dark" in text
-    drawing = ElementTree.fromstring(text)  # what is no XML, no browser shows as a file
+    assert len(text) < 70_000 and "prefers-color-scheme: dark" in text
+    drawing = ElementTree.fromstring(text)  # a browser shows only well-formed XML as a file
     space = "{http://www.w3.org/2000/svg}"
     words = [element.text for element in drawing.iter(f"{space}text")]
-    rates = error_rates(scored(1).scores, scored(1).trials.is_target)
-    assert f"list 1: EER {100 * equal_error_rate(rates).rate:.2f} %" in words
+    rates = error_rates(odd.scores, odd.trials.is_target)
+    assert f"{odd.name}: EER {100 * equal_error_rate(rates).rate:.2f} %" in words
     assert {"EER", "minDCF(0.01)", OWN_THRESHOLD, "Misses (%)", "False alarms (%)"} <= set(words)
-    size = float(drawing.get("width")), float(drawing.get("height"))
+    width, height = map(float, drawing.get("viewBox").split()[2:])
     for element in drawing.iter(f"{space}text"):
-        place = [float(element.get(axis, 0.0)) for axis in "xy"]
-        assert 0 <= place[0] < size[0] and 0 <= place[1] < size[1], f"{element.text} is cut off"
-    curves = [e for e in drawing.iter(f"{space}path") if e.get("clip-path")]
-    assert len(curves) == 3, "a diagonal and two lists"
+        x, y = (float(element.get(axis, 0.0)) for axis in "xy")
+        assert 0 <= y < height and 0 <= x < width, f"{element.text} is cut off"
+        if element.get("style").endswith("text-anchor: start"):
+            assert x + 6.5 * len(element.text) < width, f"{element.text} is cut off"
+    curves = [e for e in drawing.iter(f"{space}path") if "stroke-width: 2" in e.get("style", "")]
+    assert len(curves) == 2 * 3, "three lists, and their lines in the legend"
+
+
+def test_every_color_of_a_chart_has_a_dark_one(tmp_path):
+    write_det_plot(tmp_path / "a.svg", [scored(seed) for seed in range(8)])
+    drawing = ElementTree.parse(tmp_path / "a.svg")
+    styles = " ".join(element.get("style", "") for element in drawing.iter())
+    used = set(re.findall("#[0-9a-f]{6}", styles))
+    assert used <= set(LIGHT.values()) and set(LIGHT) == set(DARK)
+    assert len(set(LIGHT.values())) == len(LIGHT)
 
 
 def test_lists_without_labels_are_refused(tmp_path):
@@ -125,3 +159,26 @@ def test_lists_without_labels_are_refused(tmp_path):
     with pytest.raises(ValueError, match="no lists"):
         write_det_plot(tmp_path / "x.png", [])
     assert not list(tmp_path.iterdir())
+
+
+def test_scores_that_are_log_likelihood_ratios_lie_on_the_diagonal():
+    generator = np.random.default_rng(0)
+    is_target = np.arange(400_000) % 2 == 0
+    # Normal scores of variance 2m and means m, -m are their own log likelihood ratios.
+    scores = generator.normal(np.where(is_target, 3.0, -3.0), np.sqrt(6.0))
+    found = observed_ratios(scores, is_target)
+    sure = found.standard_errors < 0.2
+    assert sure.sum() > 10
+    assert np.abs(found.log_ratios - found.scores)[sure].max() < 0.35
+
+
+def test_calibration_as_by_counting():
+    # Two scores, both of both classes: two bins that hold everything.
+    scores = np.repeat([0.0, 1.0], [40, 60])
+    is_target = np.isin(np.arange(100), [*range(10), *range(40, 85)])
+    found = observed_ratios(scores, is_target)
+    assert found.scores.tolist() == [0.0, 1.0]
+    odds = [(10.5 / 56) / (30.5 / 46), (45.5 / 56) / (15.5 / 46)]
+    assert found.log_ratios == pytest.approx(np.log(odds))
+    errors = [1 / 10.5 + 1 / 30.5, 1 / 45.5 + 1 / 15.5]
+    assert found.standard_errors == pytest.approx(np.sqrt(errors))

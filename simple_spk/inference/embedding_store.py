@@ -1,0 +1,209 @@
+"""Embeddings of many recordings that survive an interruption.
+
+While recordings are embedded, finished ones are kept in parts in the folder FILE.parts. The same
+call resumes from them. A recording that has changed since is embedded again.
+"""
+
+import hashlib
+import io
+import shutil
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from simple_spk.distributed import gather_objects, rank, world_size
+from simple_spk.evaluation.embedding_files import Embeddings, read_embeddings, write_embeddings
+from simple_spk.inference.extractor import Extractor
+from simple_spk.io.atomic_file import atomic_write, write_text
+
+PLAN = "plan.txt"
+SECONDS_BETWEEN_PARTS = 30.0
+
+
+class EmbeddingStore:
+    """The embeddings of a list of recordings by their index, in parts beside an output file.
+
+    ``made_by`` names the model. A part stores which recordings (id and path) it is of, so that
+    parts of another list are used as far as the lists agree.
+    """
+
+    def __init__(
+        self, output: Path, made_by: str, ids: Sequence[str], paths: Sequence[Path]
+    ) -> None:
+        self.folder = output.with_name(output.name + ".parts")
+        self.paths = paths
+        self.plan = f"model {made_by}\n"
+        names = (f"{name}\n{path}" for name, path in zip(ids, paths, strict=True))
+        hashes = (hashlib.sha256(name.encode(errors="surrogateescape")) for name in names)
+        self.keys = [one.digest() for one in hashes]
+
+    def begin(self, discard: bool = True) -> bool:
+        """Make the folder ready; False if it held parts of another model.
+
+        Those are deleted, or with ``discard=False`` left alone.
+        """
+        plan = self.folder / PLAN
+        is_ours = plan.is_file() and plan.read_text(encoding="utf-8") == self.plan
+        was_other = self.folder.exists() and not is_ours
+        if was_other and not plan.is_file():
+            if any(path.suffix != ".partial" for path in self.folder.iterdir()):
+                raise ValueError(
+                    f"{self.folder}, where parts are kept, holds something else: move it away, or "
+                    "name another output"
+                )
+        elif was_other and not discard:
+            return False
+        if was_other:
+            shutil.rmtree(self.folder)
+        if not is_ours:
+            write_text(plan, self.plan)
+        return not was_other
+
+    def read(self) -> dict[int, NDArray[np.float32]]:
+        """The embeddings (dim,) that exist already, by the index of their recording."""
+        index_of = {key: index for index, key in enumerate(self.keys)}
+        found: dict[int, NDArray[np.float32]] = {}
+        for path in sorted(self.folder.glob("*.npz")):
+            content = path.read_bytes()  # its OSErrors are no damage of the part
+            try:
+                with np.load(io.BytesIO(content), allow_pickle=False) as part:
+                    keys, stamps, rows = (part[k] for k in ("keys", "stamps", "embeddings"))
+                    for key, stamp, row in zip(keys, stamps, rows, strict=True):
+                        index = index_of.get(key.tobytes())
+                        if index is not None and tuple(stamp.tolist()) == self._stamp(index):
+                            found[index] = row
+            except Exception as error:  # numpy raises many kinds of errors on damaged bytes
+                raise ValueError(f"{path} is damaged ({error}): delete it") from error
+        return found
+
+    def write(self, embeddings: dict[int, NDArray[np.float32]]) -> None:
+        """Add a part with the embeddings (dim,) of recordings by index."""
+        path = self.folder / f"{min(embeddings)}-{uuid.uuid4().hex}.npz"
+        keys = b"".join(self.keys[index] for index in embeddings)
+        with atomic_write(path) as partial, partial.open("wb") as file:
+            np.savez(
+                file,
+                keys=np.frombuffer(keys, np.uint8).reshape(len(embeddings), -1),
+                stamps=np.array([self._stamp(index) for index in embeddings], np.int64),
+                embeddings=np.stack(list(embeddings.values())),
+            )
+
+    def missing(self) -> list[int]:
+        """The indexes without an embedding; called by all processes, before any of them fills."""
+        done = self.read()
+        gather_objects(None)  # nobody writes before all have read
+        return [index for index in range(len(self.paths)) if index not in done]
+
+    def fill(
+        self,
+        extractor: Extractor,
+        missing: Sequence[int],
+        workers: int = 0,
+        durations_seconds: NDArray[np.floating] | None = None,
+    ) -> dict[int, str]:
+        """Embed the missing recordings, shared by all processes; why some failed, by index.
+
+        ``durations_seconds`` (recordings,) are those of a manifest, if known.
+        """
+        made: dict[int, NDArray[np.float32]] = {}
+        errors: dict[int, str] = {}
+        last = time.monotonic()
+
+        def keep() -> None:
+            nonlocal last
+            if made:
+                self.write(made)
+                made.clear()
+                last = time.monotonic()
+
+        batches = extractor.embed_each(
+            [self.paths[index] for index in missing],
+            workers=workers,
+            progress=True,
+            durations_seconds=None if durations_seconds is None else durations_seconds[missing],
+        )
+        share = len(range(rank(), len(missing), world_size()))
+        try:
+            with tqdm(total=share, unit="rec", desc="embed", disable=rank() > 0) as bar:
+                for batch in batches:
+                    rows = zip(batch.indexes, batch.embeddings, strict=True)
+                    made.update({missing[place]: row for place, row in rows})
+                    errors.update({missing[p]: str(error) for p, error in batch.errors.items()})
+                    bar.update(len(batch.indexes) + len(batch.errors))
+                    if time.monotonic() - last > SECONDS_BETWEEN_PARTS:
+                        keep()
+        finally:
+            keep()  # also after Ctrl-C
+        return {index: text for some in gather_objects(errors) for index, text in some.items()}
+
+    def collect(self, failed: dict[int, str]) -> dict[int, NDArray[np.float32]]:
+        """All embeddings, by rising index; ``failed`` gets the recordings that changed."""
+        made = self.read()
+        for index in set(range(len(self.paths))) - set(made) - set(failed):
+            failed[index] = "it changed while the others were embedded"
+        return dict(sorted(made.items()))
+
+    def remove(self) -> None:
+        """Delete all parts."""
+        shutil.rmtree(self.folder)
+
+    def _stamp(self, index: int) -> tuple[int, int]:
+        """Size and time of a recording, which tell whether it has changed."""
+        try:
+            state = self.paths[index].stat()
+        except OSError:
+            return (-1, -1)
+        return state.st_size, state.st_mtime_ns
+
+
+def embed_into_file(
+    file: Path,
+    extractor: Extractor,
+    ids: Sequence[str],
+    paths: Sequence[Path],
+    durations_seconds: NDArray[np.floating] | None,
+    origin: str,
+    workers: int = 0,
+) -> Embeddings:
+    """The embeddings of recordings: those that ``file`` holds, and the others, added to it.
+
+    ``origin`` names the model and where the recordings lie; a file of another origin is refused.
+    """
+    if file.suffix in (".ark", ".scp"):
+        raise ValueError(f"{file} cannot store which model it is of: name an .npz or .safetensors")
+    kept = read_embeddings(file) if file.exists() else None
+    rows = [row for row, name in enumerate(ids) if kept is None or name not in kept.row_of_id]
+    new_ids = [ids[row] for row in rows]
+    store = EmbeddingStore(file, origin, new_ids, [paths[row] for row in rows])
+    is_ours = kept is None or kept.origin == origin
+    # All processes know the answer of the first before they read or write.
+    if not all(gather_objects(rank() > 0 or (is_ours and store.begin(discard=False)))):
+        raise ValueError(
+            f"{file} holds embeddings that were not made of these recordings by this model as it "
+            f"is now, or not in {extractor.precision}: remove it (and {store.folder.name}), or "
+            "name another file"
+        )
+    durations = None if durations_seconds is None else durations_seconds[rows]
+    failed = store.fill(extractor, store.missing(), workers, durations)
+    made = store.collect(failed)
+    gather_objects(None)  # nobody removes the parts before all have read them
+    if failed:
+        first = min(failed)
+        raise ValueError(
+            f"{len(failed)} of {len(ids)} recordings could not be embedded; the first: "
+            f"{new_ids[first]}: {failed[first]}"
+        )
+    matrices = [np.stack(list(made.values()))] if made else []
+    if kept is not None:
+        new_ids, matrices = [*kept.ids, *new_ids], [kept.matrix, *matrices]
+    embeddings = Embeddings(new_ids, np.concatenate(matrices), file, origin)
+    if rank() == 0:
+        if made:
+            write_embeddings(file, embeddings.ids, embeddings.matrix, origin)
+        store.remove()
+    return embeddings
