@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simple_spk.io.tensor_file import read_tensors
+from simple_spk.vision.encoders import load_weights
 
 CLASSIFIERS = ("last_linear.", "fc.", "fc_action.")  # layers of the files that are not used here
 
@@ -123,20 +124,10 @@ def load_bn_inception(model: BNInception, path: Path) -> None:
     In files of PyTorch before 0.2, BatchNorm parameters are (1, channels), and the numbers of
     batches are missing.
     """
-    expected = model.state_dict()
     found = {
         name: tensor.reshape(-1) if "_bn." in name and tensor.ndim == 2 else tensor
         for name, tensor in read_tensors(path).items()
         if not name.startswith(CLASSIFIERS)
     }
-    for name in expected:
-        if name.endswith("num_batches_tracked"):
-            found.setdefault(name, expected[name])
-    wrong = [n for n, t in expected.items() if n not in found or found[n].shape != t.shape]
-    wrong += sorted(set(found) - set(expected))
-    if wrong:
-        raise ValueError(
-            f"{path} does not hold the weights of BN-Inception: {len(wrong)} layers are missing, "
-            f"unknown or of another size (first: {', '.join(wrong[:3])})"
-        )
-    model.load_state_dict(found)
+    counts = {n: t for n, t in model.state_dict().items() if n.endswith("num_batches_tracked")}
+    load_weights(model, "BN-Inception", path, counts | found)

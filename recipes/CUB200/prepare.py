@@ -12,7 +12,6 @@ import shutil
 import sys
 import tarfile
 from pathlib import Path
-from typing import NamedTuple
 
 from simple_spk.cli.errors import exit_code
 from simple_spk.vision.image_files import SUFFIXES
@@ -24,21 +23,13 @@ FOLDS = 4
 NAME_IN_ARCHIVE = "CUB_200_2011"
 
 
-class ListedImage(NamedTuple):
-    """An image of the source."""
-
-    path: Path
-    name: str  # CLASS/FILE
-    class_name: str
-
-
 def prepare_cub(source: str | Path, data_folder: str | Path) -> dict[str, int]:
     """Write the tables; returns the number of images of each."""
     source, data_folder = Path(source).resolve(), Path(data_folder).resolve()
     if source.is_file():
         source = unpack_archive(source, data_folder)
     images = listed_images(source)
-    classes = sorted({image.class_name for image in images})
+    classes = sorted({class_of(name) for name in images})
     train_classes, test_classes = classes[: len(classes) // 2], classes[len(classes) // 2 :]
     if len(train_classes) < 2 * FOLDS:
         raise ValueError(
@@ -53,12 +44,12 @@ def prepare_cub(source: str | Path, data_folder: str | Path) -> dict[str, int]:
         tables[f"fold{fold}_valid"] = held_out
     counts = {}
     for name, wanted in tables.items():
-        chosen = [image for image in images if image.class_name in set(wanted)]
+        chosen = [image for image in images if class_of(image) in set(wanted)]
         write_image_table(
             data_folder / f"{name}.csv",
-            [image.name for image in chosen],
-            [_as_seen_from(data_folder, image.path) for image in chosen],
-            [image.class_name for image in chosen],
+            chosen,
+            [_as_seen_from(data_folder, images[image]) for image in chosen],
+            [class_of(image) for image in chosen],
         )
         counts[name] = len(chosen)
     return counts
@@ -87,31 +78,35 @@ def unpack_archive(archive: Path, data_folder: Path) -> Path:
     return target
 
 
-def listed_images(source: Path) -> list[ListedImage]:
-    """The images of a copy of CUB-200-2011, which must be complete, or of a folder of classes."""
+def class_of(name: str) -> str:
+    """The class of an image CLASS/FILE."""
+    return name.partition("/")[0]
+
+
+def listed_images(source: Path) -> dict[str, Path]:
+    """The paths of images by name CLASS/FILE, sorted, of CUB-200-2011 or of a folder of classes.
+
+    A copy of CUB-200-2011 must be complete.
+    """
     if not source.is_dir():
         raise FileNotFoundError(f"no folder or archive at {source}: correct the path")
     folder, listed = source / "images", source / "images.txt"
     if not listed.is_file():
         folder = folder if folder.is_dir() else source
-        paths = sorted(path for path in folder.glob("*/*") if path.suffix.lower() in SUFFIXES)
+        paths = [path for path in folder.glob("*/*") if path.suffix.lower() in SUFFIXES]
         if not paths:
             raise ValueError(f"{folder} has no images in folders of classes: correct the path")
         names = [f"{path.parent.name}/{path.name}" for path in paths]
     else:
         lines = listed.read_text(encoding="utf-8").split("\n")
         names = [line.partition(" ")[2].strip() for line in lines if line.strip()]
-        paths = [folder / name for name in names]
-        missing = [name for name, path in zip(names, paths, strict=True) if not path.is_file()]
+        missing = [name for name in names if not (folder / name).is_file()]
         if missing:
             raise ValueError(
                 f"{len(missing)} of the {len(names)} images that {listed} names are not in "
                 f"{folder} (first: {missing[0]}): unpack the archive again"
             )
-    return [
-        ListedImage(path, name, name.partition("/")[0])
-        for path, name in sorted(zip(paths, names, strict=True), key=lambda pair: pair[1])
-    ]
+    return {name: folder / name for name in sorted(names)}
 
 
 def _as_seen_from(folder: Path, path: Path) -> str:

@@ -5,7 +5,6 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -97,19 +96,6 @@ def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.column_stack([turned_back, -turned_back @ matrix[:, 2]])
 
 
-@dataclass(frozen=True, eq=False)
-class Landmarks:
-    """Landmarks (n, 5, 2) in pixels, by image names without suffix."""
-
-    row_of_name: dict[str, int]
-    points: NDArray[np.float32]
-
-    def of(self, name: str) -> NDArray[np.float32] | None:
-        """The landmarks (5, 2) of an image, named by its path in the folder of images."""
-        row = self.row_of_name.get(without_suffix(name))
-        return None if row is None else self.points[row]
-
-
 def without_suffix(name: str) -> str:
     """A name without suffixes such as .jpg, which some tables have and others have not.
 
@@ -120,8 +106,9 @@ def without_suffix(name: str) -> str:
     return name.removesuffix(suffix) if suffix.lower() in SUFFIXES else name
 
 
-def read_landmarks(path: str | Path) -> Landmarks:
-    """The landmarks of a CSV file, such as VGGFace2's loose_landmark_train.csv.
+def read_landmarks(path: str | Path) -> dict[str, NDArray[np.float32]]:
+    """The landmarks (5, 2) of images by name without suffix, from a CSV file such as
+    VGGFace2's loose_landmark_train.csv.
 
     After a header, each line has an image name and x, y in pixels of the eyes, the nose and the
     corners of the mouth, left in the image first.
@@ -129,8 +116,7 @@ def read_landmarks(path: str | Path) -> Landmarks:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no table of landmarks at {path}: correct the path")
-    row_of_name: dict[str, int] = {}
-    points: list[NDArray[np.float32]] = []
+    landmarks: dict[str, NDArray[np.float32]] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file)
@@ -144,14 +130,14 @@ def read_landmarks(path: str | Path) -> Landmarks:
                 values = np.array(numbers, dtype=np.float32)
                 if values.shape != (NUMBERS,) or not np.isfinite(values).all():
                     raise ValueError(f"line {lines.line_num} does not hold {NUMBERS} numbers")
-                if row_of_name.setdefault(without_suffix(name), len(points)) != len(points):
-                    raise ValueError(f"line {lines.line_num}: {name} was there before")
-                points.append(values)
+                if without_suffix(name) in landmarks:
+                    raise ValueError(f"line {lines.line_num}: {name} is there twice")
+                landmarks[without_suffix(name)] = values.reshape(5, 2)
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path} is no table of landmarks: {error}") from error
-    if not points:
+    if not landmarks:
         raise ValueError(f"{path} holds no landmarks")
-    return Landmarks(row_of_name, np.stack(points).reshape(-1, 5, 2))
+    return landmarks
 
 
 def align_folder(
@@ -184,7 +170,7 @@ def align_folder(
         try:
             image = read_image(path)
             if table is not None:
-                points: ArrayLike | None = table.of(name)
+                points: ArrayLike | None = table.get(without_suffix(name))
             else:
                 assert detector is not None
                 points = detector(image.permute(1, 2, 0).contiguous().numpy())

@@ -12,6 +12,7 @@ from recipes.Face.sfnet import STRIDE, check_face_size
 from simple_spk.io.tensor_file import read_tensors
 from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.saved_arguments import remember_arguments
+from simple_spk.vision.encoders import load_weights
 
 BLOCKS_OF_DEPTH = {
     18: (2, 2, 2, 2),
@@ -115,18 +116,8 @@ def load_published_weights(encoder: IResNet, path: str | Path) -> IResNet:
     For an encoder with an ``output``, the last layers of the file are ignored.
     """
     tensors = read_tensors(Path(path))
-    expected = encoder.state_dict()
     if hasattr(encoder, "output"):
         tensors = {n: t for n, t in tensors.items() if not n.startswith(PUBLISHED_OUTPUT)}
-        expected = {n: t for n, t in expected.items() if not n.startswith("output.")}
-    strange = sorted(set(tensors) ^ set(expected)) or [
-        name for name, tensor in tensors.items() if tensor.shape != expected[name].shape
-    ]
-    if strange:
-        raise ValueError(
-            f"{path} does not fit an IResNet of depth {encoder.depth}: "
-            f"{strange[0]} is missing in one of them or of another size, {len(strange)} "
-            f"differences in all; choose the depth and size that the file was trained with"
-        )
-    encoder.load_state_dict(tensors, strict=False)
+        tensors |= encoder.output.state_dict(prefix="output.")
+    load_weights(encoder, f"an IResNet of depth {encoder.depth}", path, tensors)
     return encoder

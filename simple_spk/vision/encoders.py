@@ -65,13 +65,7 @@ class TorchvisionTrunk(nn.Module):
             raise ValueError(f"torchvision has no classifier {name}: it has {', '.join(known)}")
         model = torchvision.models.get_model(name, weights=None, **options)
         if weights is not None:
-            try:
-                model.load_state_dict(read_tensors(Path(weights)))
-            except RuntimeError as error:
-                reason = " ".join(str(error).split())[:300]
-                raise ValueError(
-                    f"{weights} does not hold the weights of {name}: {reason}"
-                ) from error
+            load_weights(model, name, weights, read_tensors(Path(weights)))
         linear = [(n, part) for n, part in model.named_modules() if isinstance(part, nn.Linear)]
         if not linear:
             raise ValueError(f"{name} has no linear layer at its end: use another, e.g. resnet50")
@@ -85,6 +79,15 @@ class TorchvisionTrunk(nn.Module):
         features = self.model(images)
         # In training, googlenet and inception_v3 also return the output of auxiliary classifiers.
         return features if isinstance(features, Tensor) else features[0]
+
+
+def load_weights(model: nn.Module, name: str, path: str | Path, tensors: dict[str, Tensor]) -> None:
+    """Load the tensors of a file into a model; raises a message with both names if they misfit."""
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"{path} does not hold the weights of {name}: {reason}") from error
 
 
 class SmallTrunk(nn.Module):

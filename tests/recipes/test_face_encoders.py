@@ -122,7 +122,7 @@ def test_published_weights_load_with_either_output(tmp_path):
     assert torch.equal(ours.output.linear.weight, before)
 
     for other in ({"depth": 34}, {"width": 8}, {"embedding_dim": 9}):
-        with pytest.raises(ValueError, match=r"backbone\.pth does not fit"):
+        with pytest.raises(ValueError, match=r"backbone\.pth does not hold"):
             load_published_weights(IResNet(**(small | other)), tmp_path / "backbone.pth")
 
 
