@@ -117,11 +117,10 @@ def read_template_pairs(path: str | Path, templates: TemplateImages) -> Trials:
         is_whole = (enroll % 1 == 0) & (test % 1 == 0)
         if len(is_same) and (is_whole & (is_same | table.equals(2, "0"))).all():
             line_of_row = partial(_line_of_row, path)
-            sides = (
-                templates.find(side.astype(np.int64), path, line_of_row) for side in (enroll, test)
-            )
+            first = templates.find(enroll.astype(np.int64), path, line_of_row)
+            second = templates.find(test.astype(np.int64), path, line_of_row)
             names = [str(number) for number in templates.template_ids.tolist()]
-            return Trials(names, *sides, is_same, path)
+            return Trials(names, first, second, is_same, path)
     raise misfit(
         path,
         "protocol file",

@@ -113,8 +113,9 @@ def read_layouts(
     layout = candidates[0]
     if first_only:
         candidates = [layout]
-    is_clear = len(candidates) == 1 and layout.score is not None
-    table = read_fields(file, path, layout.columns, (layout.score,) if is_clear else ())
+    # Where names look like numbers, the column of scores is not known yet.
+    numeric = [] if layout.score is None or len(candidates) > 1 else [layout.score]
+    table = read_fields(file, path, layout.columns, numeric)
     fitting = [] if table is None else [one for one in candidates if one.has_labels(table)]
     if table is None or not fitting:
         raise misfit(path, kind, layout.fits, f"{layout.example!r}, the format of line 1")
