@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import dataclasses
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -144,19 +145,23 @@ def scoring_options(options: Namespace, summary: "SummaryOptions") -> "Evaluatio
     )
 
 
-def own_calibration(options: Namespace, model: "Model") -> "dict[str, object]":
-    """Changes of the scoring options for --own-calibration; a note if it is not used."""
+def with_model(
+    scoring: "EvaluationOptions", options: Namespace, model: "Model"
+) -> "EvaluationOptions":
+    """Scoring options with a model's name, threshold and (for --own-calibration) calibration."""
+    scoring = dataclasses.replace(scoring, model=model_name(options), threshold=model.threshold)
     if options.own_calibration:
         if model.calibration is None:
             raise ValueError("--own-calibration: the model has none: leave it out, or calibrate it")
-        return {"calibration": model.calibration, "calibration_name": "the model itself"}
+        own = "the model itself"
+        return dataclasses.replace(scoring, calibration=model.calibration, calibration_name=own)
     if model.calibration is not None and options.calibration is None:
         print(
             "simple-spk: note: scores are plain similarities; --own-calibration turns them into "
             "the log likelihood ratios that verify decides by",
             file=sys.stderr,
         )
-    return {}
+    return scoring
 
 
 def add_summary(parser: ArgumentParser, always_intervals: bool) -> None:

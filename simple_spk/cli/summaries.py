@@ -8,14 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simple_spk.cli.outputs import print_results
 from simple_spk.data.trials import Trials, speakers_of_recordings
-from simple_spk.evaluation.list_summary import NOTES, MetricOptions, check_classes
+from simple_spk.evaluation.list_summary import NOTES, EvaluatedTrials, MetricOptions, check_classes
 from simple_spk.evaluation.metrics import prior_name
-from simple_spk.evaluation.score_files import ScoredTrials
 
 if TYPE_CHECKING:
     from simple_spk.report.metadata import Metadata
@@ -61,24 +57,19 @@ def summary_options(lists: Sequence[Trials], options: Namespace) -> SummaryOptio
     return SummaryOptions(metrics, options.json, options.report, options.det, metadata)
 
 
-def show_summaries(
-    scored: Sequence[ScoredTrials],
-    speakers: Sequence[NDArray[np.int64] | None],
-    summaries: Sequence[dict[str, Any]],
-    options: SummaryOptions,
-) -> None:
-    """Print and write the summaries of scored lists; ``speakers`` (ids,) are those of a file."""
-    metrics = options.metrics
-    conditions: list[Any] = [None] * len(scored)
+def show_summaries(results: Sequence[EvaluatedTrials], options: SummaryOptions) -> None:
+    """Print and write the summaries of evaluated lists."""
+    metrics, summaries = options.metrics, [one.summary for one in results]
+    conditions: list[Any] = [None] * len(results)
     if options.metadata is not None:
         from simple_spk.report.breakdown import breakdown
 
-        for index, (one, told) in enumerate(zip(scored, speakers, strict=True)):
-            if one.trials.is_target is not None:
+        for index, (scored, speakers, _) in enumerate(results):
+            if scored.trials.is_target is not None:
                 conditions[index] = breakdown(
-                    one,
+                    scored,
                     options.metadata,
-                    speakers_of_recordings(one.trials) if told is None else told,
+                    speakers_of_recordings(scored.trials) if speakers is None else speakers,
                     **metrics.costs,
                     replicates=metrics.replicates,
                     seed=metrics.seed,
@@ -93,7 +84,11 @@ def show_summaries(
     for summary in summaries:
         for note in filter(None, map(summary.get, NOTES)):
             print(f"simple-spk: note on {summary['list']}: {note}", file=sys.stderr)
-    labeled = [index for index, one in enumerate(scored) if one.trials.is_target is not None]
+    labeled = [
+        (scored, summary, by_condition)
+        for (scored, _, summary), by_condition in zip(results, conditions, strict=True)
+        if scored.trials.is_target is not None
+    ]
     if options.det is None and options.report is None:
         return
     # Plotting takes long to import, and most calls draw nothing.
@@ -101,14 +96,14 @@ def show_summaries(
 
     costs = DetectionCosts(metrics.priors, metrics.miss_cost, metrics.false_alarm_cost)
     if options.det is not None:
-        write_det_plot(options.det, [scored[index] for index in labeled], costs)
+        write_det_plot(options.det, [scored for scored, _, _ in labeled], costs)
     if options.report is not None:
         from simple_spk.report.page import write_report
         from simple_spk.report.sections import ReportedList
 
         lists = [
-            ReportedList(scored[i], summaries[i], summaries[i]["intervals"], conditions[i])
-            for i in labeled
+            ReportedList(scored, summary, summary["intervals"], by_condition)
+            for scored, summary, by_condition in labeled
         ]
         write_report(options.report, lists, costs)
 

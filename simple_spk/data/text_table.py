@@ -155,7 +155,9 @@ def read_fields(
     """
     codes = _NameCodes()
     names = [pl.col(f"column_{c}").cast(codes.dtype) for c in range(columns) if c not in numeric]
-    grown: list[array[Any]] = [array("d" if column in numeric else "I") for column in range(columns)]
+    grown: list[array[Any]] = [
+        array("d" if column in numeric else "I") for column in range(columns)
+    ]
     for _, block in _blocks(file, path):
         is_plain = not any(mark in block for mark in (b"\t", b"\r", b"\v", b"\f"))
         frame = _frame(block, " ", columns) if is_plain else None

@@ -1,15 +1,13 @@
 """The official VoxCeleb1 trial lists, told by their content, whatever a file is called."""
 
+import functools
 import hashlib
+import re
 from typing import NamedTuple
 
 import numpy as np
 
 from simple_spk.data.trials import Trials
-import functools
-import re
-from typing import NamedTuple
-
 
 # VoxCeleb1 dev and test are told apart by these speakers; so are those of VoxCeleb2.
 _VOXCELEB1_TEST = range(10270, 10310)

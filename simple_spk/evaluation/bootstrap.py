@@ -1,17 +1,16 @@
-"""How sure are we of an error rate? Confidence intervals by resampling speakers, not trials.
+"""Confidence intervals of error rates by resampling speakers, not trials.
 
-Trials of one speaker stand or fall together, so half a million of them tell about as much as their
-speakers do. Each replicate draws as many speakers as there are, with replacement. A speaker drawn
-m times counts m times: a target trial of speaker s weighs m[s], a non-target trial of speakers a
-and b weighs m[a] m[b], as every copy of a meets every copy of b. Thus both error rates vary from
-draw to draw as they would from one set of speakers to the next.
+Trials of one speaker are correlated: half a million of them have about as much information as
+their speakers. Each replicate draws as many speakers as there are, with replacement. A target
+trial of a speaker drawn m times weighs m, a non-target trial of speakers a and b weighs m[a] m[b],
+as every copy of a meets every copy of b.
 
 An interval is normal and corrected for bias, on the scale of square roots, where the error rates of
-few speakers are less skewed and zero is no exception: the estimate, minus the mean deviation of
-the replicates from it, plus and minus their standard deviation times the normal quantile. The
-lowest cost over all thresholds is optimistic, the more so the fewer the trials, which is why bare
-percentiles of the replicates often miss the truth. ``tools/bench.py coverage`` simulates how often
-the intervals hold it. They are too wide where single trials matter more than speakers do.
+few speakers are less skewed: the estimate, minus the mean deviation of the replicates from it, plus
+and minus their standard deviation times the normal quantile. The minimum cost over all thresholds
+is optimistic, more so with few trials, so plain percentiles of the replicates often miss the true
+value. ``tools/bench.py coverage`` measures the coverage by simulation. Intervals are too wide where
+single trials matter more than speakers.
 """
 
 import math
@@ -165,7 +164,7 @@ def intervals(
     usable, unusable = _usable(drawn)
     centers, deviations = _centers_and_deviations(np.sqrt(estimates), np.sqrt(usable))
     reach = _normal_quantile(level) * deviations
-    # What is the least of all thresholds or calibrations is at most 1, which is that of ignorance.
+    # A minimum over all thresholds or calibrations is at most 1, the cost without information.
     most = np.array([1.0 if key[0].startswith("min_") else np.inf for key in trials.keys])
     ends = (centers - reach, centers + reach)
     lows, highs = (np.minimum(np.maximum(0.0, end) ** 2, most) for end in ends)

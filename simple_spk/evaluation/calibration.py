@@ -2,19 +2,19 @@
 
     llr = offset + weight * score + the sum of weight * quality measure
 
-trained on one list and applied to others. Decisions are then a matter of arithmetic (accept from
-``metrics.bayes_threshold`` upwards), and ``act_dcf`` and ``cllr`` say how good they are.
+trained on one list and applied to others. The Bayes threshold of an application
+(``metrics.bayes_threshold``) then gives the decision; ``act_dcf`` and ``cllr`` measure its cost.
 
-Both classes together weigh as the target prior says, whatever their numbers of trials. That prior
-says where the ratios shall be best: at the decisions of an application where so many trials are of
-targets. The default 0.01 is that of the usual minDCF; 0.5 minimizes Cllr.
+The classes are weighted by the target prior, whatever their numbers of trials: the ratios are best
+for applications with that share of targets. The default 0.01 is that of the usual minDCF; 0.5
+minimizes Cllr.
 
-Where scores tell the classes apart without an error, any certainty would fit them. There it counts
-as if one non-target had scored as targets do, and one target as non-targets: ratios reach about as
-far as the number of trials bears out (as with Platt's smoothed labels, but whatever the prior).
+If the scores separate the classes without an error, any scale would fit them. Then one non-target
+counts as if it had scored like the targets, and one target like the non-targets, so that ratios are
+limited by the number of trials (as with Platt's smoothed labels, but for any prior).
 
-Who would rather bound false accepts asks for the threshold of a rate: measured on the list as far
-as its non-targets reach, and beyond them extrapolated from how calibrated ratios behave.
+For decisions with a bounded false-accept rate there are thresholds, measured as far as the
+non-targets of the list suffice, and extrapolated beyond.
 """
 
 import itertools
@@ -36,13 +36,13 @@ VERSION = 2
 RATES = (0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 FEWEST_FALSE_ACCEPTS = 10
 RIDGE = 1e-9  # on weights of standardized features: bounds that of a feature that adds nothing
-DURATION = "log_duration"  # what the quality measures of durations are called after
+DURATION = "log_duration"  # suffix of the names of the quality measures of durations
 
 Quality = Mapping[str, NDArray[np.floating]]  # measures (n,) of the n trials, by name
 
 
 class RateThreshold(NamedTuple):
-    """The ratio to accept from at a false-accept rate; extrapolated if no list was long enough."""
+    """The least accepted ratio at a false-accept rate; extrapolated if the list was too short."""
 
     log_likelihood_ratio: float
     extrapolated: bool
@@ -55,7 +55,7 @@ class Calibration:
     false_accept_thresholds: pairs of a false-accept rate and the ratio to accept from, measured on
         the non-targets of that list, rates falling.
     quality_ranges: the least and the greatest value that each measure had on that list. A measure
-        beyond counts as if it were there: what lies outside, nothing was learned about.
+        outside is clipped, because nothing was learned about it.
     """
 
     score_weight: float
@@ -93,10 +93,10 @@ class Calibration:
     def threshold_at(self, false_accept_rate: float, voices: int = 1) -> RateThreshold:
         """The ratio from which acceptance is wrong for at most that share of non-targets.
 
-        Those who are compared with several voices have as many chances: the rate is divided.
-        Between measured rates it is interpolated over their logarithms. Below the last one, the
-        share of non-targets whose calibrated ratio is t or more is at most exp(-t), and it falls
-        at least as fast from the last measured point on: the stricter of the two.
+        With several voices the rate is divided by their number. Between measured rates the ratio is
+        interpolated over their logarithms. Below the lowest one, at most exp(-t) of non-targets
+        have a calibrated ratio of t or more, and the share falls at least as fast from the last
+        measured point on: the stricter of the two counts.
         """
         if not 0.0 < false_accept_rate < 1.0:
             raise ValueError(
@@ -271,7 +271,7 @@ def _minimum(
 
     A trial counts as a target with one mass (n,), and as a non-target with another.
     """
-    # Imported here: who applies a calibration does not wait for it.
+    # Imported here: applying a calibration does not need it.
     from scipy.optimize import minimize
     from scipy.special import expit
 
@@ -295,7 +295,7 @@ def _minimum(
     found = minimize(
         cost, start, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-12}
     )
-    # Its own verdict is of no use: at the minimum, rounding may keep it from improving further.
+    # ``found.success`` is of no use: at the minimum, rounding may prevent further improvement.
     if not np.max(np.abs(found.jac)) < 1e-6:
         raise ValueError(f"the calibration did not converge ({found.message}): check the scores")
     return found.x

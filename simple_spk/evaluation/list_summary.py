@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,14 @@ class MetricOptions:
         """The priors and costs by the argument names of the metrics."""
         names = ("priors", "miss_cost", "false_alarm_cost")
         return {name: getattr(self, name) for name in names}
+
+
+class EvaluatedTrials(NamedTuple):
+    """A list with its scores and its metrics."""
+
+    scored: ScoredTrials
+    speakers: NDArray[np.int64] | None  # (ids,), of its recordings, if a file tells them
+    summary: dict[str, Any]  # of ``summarize``, ready for JSON
 
 
 def check_classes(trials: Trials) -> None:

@@ -34,7 +34,12 @@ from simple_spk.evaluation.enrollment import (
     embeddings_of_trials,
     recordings_needed,
 )
-from simple_spk.evaluation.list_summary import MetricOptions, check_classes, summarize
+from simple_spk.evaluation.list_summary import (
+    EvaluatedTrials,
+    MetricOptions,
+    check_classes,
+    summarize,
+)
 from simple_spk.evaluation.score_files import ScoredTrials, ScoreFormat, write_scores
 from simple_spk.evaluation.score_norm import check_cohort_size, cohort_statistics, normalize
 from simple_spk.evaluation.scoring import score_trials, similarity_in_words
@@ -47,10 +52,18 @@ from simple_spk.inference.batch_embedding import (
 )
 from simple_spk.models.similarity import Similarity
 
-# What training logs of a summary.
+# What training logs of a summary: the keys of metrics.summary.
 METRICS = (
-    *("eer", "eer_threshold", "eer_convex_hull", "min_dcf", "act_dcf", "cllr", "min_cllr"),
-    *("auc", "trials", "targets"),
+    "eer",
+    "eer_threshold",
+    "eer_convex_hull",
+    "min_dcf",
+    "act_dcf",
+    "cllr",
+    "min_cllr",
+    "auc",
+    "trials",
+    "targets",
 )
 
 
@@ -105,16 +118,6 @@ class EvaluationOptions:
         if self.calibration is not None:
             words += f", calibrated by {self.calibration_name}"
         return words
-
-
-class EvaluatedTrials(NamedTuple):
-    """A list with its scores, the speakers (ids,) of its recordings if a file tells them, and its
-    summary (of ``list_summary.summarize``) as plain data.
-    """
-
-    scored: ScoredTrials
-    speakers: NDArray[np.int64] | None
-    summary: dict[str, Any]
 
 
 class EmbeddingSource(NamedTuple):
@@ -172,6 +175,7 @@ def evaluate_trials(
     is_plain = options.cohort is None and options.calibration is None
     results = []
     for index, trials in enumerate(lists):
+        scores_file = scores_files[index] if scores_files else None
         table = embeddings_of_trials(trials, embeddings, options.enrollments, options.template)
         scored = ScoredTrials(
             trials,
@@ -181,8 +185,8 @@ def evaluate_trials(
             options.scoring_in_words(similarity),
             options.threshold if is_plain else None,
         )
-        if scores_files and scores_files[index] is not None and rank() == 0:
-            write_scores(scores_files[index], trials, scored.scores, options.score_format)
+        if scores_file is not None and rank() == 0:
+            write_scores(scores_file, trials, scored.scores, options.score_format)
         found = summarize(scored, options.metrics, speakers[index], options.progress)
         if options.with_clusters:
             from simple_spk.evaluation.clustering import cluster_summary  # imports scipy

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simple_spk.data.manifest import write_manifest
-from simple_spk.data.manifest import read_speakers
+from simple_spk.data.manifest import read_speakers, write_manifest
 
 SPEAKERS = {"a1": "ann", "b1": "bob", "a2": "ann", "c1": "cid"}
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simple_spk.data.trials import Trials, read_trials
 from simple_spk.data.voxceleb_lists import (
     KNOWN_LISTS,
     KnownList,
@@ -17,7 +18,6 @@ from simple_spk.data.voxceleb_lists import (
     recognize,
     wrong_list_hint,
 )
-from simple_spk.data.trials import Trials, read_trials
 
 laws = settings(max_examples=100, deadline=None, derandomize=True)
 

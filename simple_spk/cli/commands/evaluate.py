@@ -16,9 +16,8 @@ from simple_spk.cli.options import (
     add_scoring,
     add_summary,
     add_workers,
-    model_name,
-    own_calibration,
     scoring_options,
+    with_model,
 )
 from simple_spk.cli.outputs import check_outputs, inputs_of, score_files
 from simple_spk.cli.summaries import show_summaries, summary_options
@@ -78,13 +77,13 @@ def run(options: Namespace) -> None:
     recordings = locate_recordings(lists, options.manifest, options.audio_folder, how.enrollments)
     extractor = Extractor.load(options.model, own_device(options.device), options.precision)
     model = extractor.model
-    changes = own_calibration(options, model) if rank() == 0 else {}
-    how = dataclasses.replace(how, model=model_name(options), threshold=model.threshold, **changes)
+    if rank() == 0:  # only the first process scores, and it alone prints notes
+        how = with_model(how, options, model)
     source = EmbeddingSource(
         functools.partial(_embed, extractor, recordings, options), recordings.seconds_of_recording
     )
     results = evaluate_trials(lists, source, model.similarity, how, outputs)
-    show_summaries(*zip(*results, strict=True), summary)
+    show_summaries(results, summary)
     leave_group()
 
 

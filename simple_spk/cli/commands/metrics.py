@@ -10,7 +10,7 @@ from simple_spk.cli.summaries import show_summaries, summary_options
 from simple_spk.data.manifest import read_speakers
 from simple_spk.data.trials import read_trials
 from simple_spk.data.voxceleb_lists import list_name
-from simple_spk.evaluation.list_summary import summarize
+from simple_spk.evaluation.list_summary import EvaluatedTrials, summarize
 from simple_spk.evaluation.score_files import ScoredTrials, read_scores
 
 
@@ -51,8 +51,8 @@ def run(options: Namespace) -> None:
         None if options.speakers is None else read_speakers(options.speakers, one.trials.ids)
         for one in lists
     ]
-    summaries = [
-        summarize(one, summary.metrics, told, progress=True)
+    results = [
+        EvaluatedTrials(one, told, summarize(one, summary.metrics, told, progress=True))
         for one, told in zip(lists, speakers, strict=True)
     ]
-    show_summaries(lists, speakers, summaries, summary)
+    show_summaries(results, summary)

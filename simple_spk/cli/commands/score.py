@@ -1,6 +1,5 @@
 """Scores of trial lists from embeddings, and the error rates of labeled lists."""
 
-import dataclasses
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -11,8 +10,8 @@ from simple_spk.cli.options import (
     add_summary,
     model_name,
     named_similarity,
-    own_calibration,
     scoring_options,
+    with_model,
 )
 from simple_spk.cli.outputs import check_outputs, inputs_of, score_files
 from simple_spk.cli.summaries import show_summaries, summary_options
@@ -63,9 +62,8 @@ def run(options: Namespace) -> None:
                 "is now made them",
                 file=sys.stderr,
             )
-        changes = own_calibration(options, model)
-        how = dataclasses.replace(how, model=name, threshold=model.threshold, **changes)
+        how = with_model(how, options, model)
     seconds = None if options.manifest is None else read_durations(options.manifest)
     source = EmbeddingSource(lambda: embeddings, None if seconds is None else lambda: seconds)
     results = evaluate_trials(lists, source, similarity, how, outputs)
-    show_summaries(*zip(*results, strict=True), summary)
+    show_summaries(results, summary)

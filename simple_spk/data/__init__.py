@@ -1,0 +1,1 @@
+"""Manifests, trial lists, audio, samplers, crops and augmentation."""
