@@ -367,7 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    return exit_code("prepare.py", lambda: run(options), goes_on=True)
+    return exit_code("prepare.py", lambda: run(options), resumes=True)
 
 
 if __name__ == "__main__":

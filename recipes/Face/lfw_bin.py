@@ -71,14 +71,14 @@ def read_validation_bin(path: str | Path) -> ValidationPairs:
     return pairs
 
 
-def _check_instructions(data: mmap.mmap) -> None:
+def _check_instructions(data: Any) -> None:
     """Raise unless a pickle is complete and has only instructions that images and labels need."""
     allowed = set(INSTRUCTIONS.split())
     for count, (instruction, argument, _) in enumerate(pickletools.genops(data)):
         if instruction.name not in allowed:
             raise ValueError(f"the instruction {instruction.name} is not allowed")
         # The unpickler's memo is an array that grows to the largest index.
-        if instruction.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= argument <= count:
+        if instruction.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (argument or 0) <= count:
             raise ValueError(f"the memo index {argument} is not allowed")
 
 

@@ -22,11 +22,12 @@ BLOCK_BYTES = 2**20
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it becomes ``path``. Makes the folders.
 
-    The content reaches the disk before the name does. Each writer has a temporary file of its own,
-    so that of several the last one wins whole. Files that killed writers left behind are removed.
+    If ``durable``, the content reaches the disk before the name does: a power cut leaves no empty
+    file. Each writer has a temporary file of its own, so that of several the last one wins whole.
+    Files that killed writers left behind are removed.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "folder" / "name.txt"
@@ -47,12 +48,14 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             yield partial
-            sync_file(partial)
+            if durable:
+                sync_file(partial)
             partial.replace(path)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def _remove_left_over(path: Path) -> None:

@@ -236,10 +236,10 @@ def test_a_disk_that_takes_no_more_stops_the_run(
 
 
 def test_a_target_that_cannot_be_written(few: Path, tmp_path: Path) -> None:
-    (tmp_path / "target/flac/2.flac.partial").mkdir(parents=True)
+    (tmp_path / "target/flac/2.flac").mkdir(parents=True)
     with pytest.raises(ConversionStoppedError, match=r"cannot write .*2\.flac \(Is a directory\)"):
         run(few, tmp_path / "target")
-    (tmp_path / "target/flac/2.flac.partial").rmdir()
+    (tmp_path / "target/flac/2.flac").rmdir()
     assert run(few, tmp_path / "target")["2.m4a"].fault == ""
 
 
