@@ -2,19 +2,13 @@
 
     llr = offset + weight * score + the sum of weight * quality measure
 
-trained on one list and applied to others. The Bayes threshold of an application
-(``metrics.bayes_threshold``) then gives the decision; ``act_dcf`` and ``cllr`` measure its cost.
-
-The classes are weighted by the target prior, whatever their numbers of trials: the ratios are best
-for applications with that share of targets. The default 0.01 is that of the usual minDCF; 0.5
-minimizes Cllr.
+trained on one list and applied to others. The classes are weighted by the target prior, whatever
+their numbers of trials: the ratios are best for applications with that share of targets. The
+default 0.01 is that of the usual minDCF; 0.5 minimizes Cllr.
 
 If the scores separate the classes without an error, any scale would fit them. Then one non-target
 counts as if it had scored like the targets, and one target like the non-targets, so that ratios are
 limited by the number of trials (as with Platt's smoothed labels, but for any prior).
-
-For decisions with a bounded false-accept rate there are thresholds, measured as far as the
-non-targets of the list suffice, and extrapolated beyond.
 """
 
 import itertools
@@ -29,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simple_spk.evaluation.error_rates import require_all
 from simple_spk.io.atomic_file import write_text
 
 VERSION = 2
@@ -114,12 +109,8 @@ class Calibration:
 
     def plain(self) -> dict[str, Any]:
         """All of it as plain data, for JSON and YAML."""
-        return {
-            "calibration_version": VERSION,
-            **asdict(self),
-            "false_accept_thresholds": [list(pair) for pair in self.false_accept_thresholds],
-            "quality_ranges": {name: list(ends) for name, ends in self.quality_ranges.items()},
-        }
+        lists_for_tuples = json.loads(json.dumps(asdict(self)))
+        return {"calibration_version": VERSION, **lists_for_tuples}
 
     @classmethod
     def from_plain(cls, content: object) -> "Calibration":
@@ -191,7 +182,8 @@ def train_calibration(
     as_target = np.where(labels, target_prior / targets, 0.0)
     as_nontarget = np.where(labels, 0.0, (1.0 - target_prior) / nontargets)
     weights = _minimum(features, as_target, as_nontarget, target_prior)
-    if _separates(weights @ features, labels):
+    fitted = weights @ features
+    if fitted[labels].min() >= fitted[~labels].max() and fitted.min() < fitted.max():
         as_target[~labels] = target_prior / ((targets + 2) * nontargets)
         as_nontarget[labels] = (1.0 - target_prior) / ((nontargets + 2) * targets)
         weights = _minimum(features, as_target, as_nontarget, target_prior)
@@ -209,8 +201,14 @@ def train_calibration(
             for name, values in zip(list(named)[1:], columns[1:], strict=True)
         },
     )
-    ratios = trained.apply(columns[0], quality)
-    return replace(trained, false_accept_thresholds=_rate_thresholds(ratios[~labels]))
+    falling = np.sort(trained.apply(columns[0], quality)[~labels])[::-1]
+    # Just above the first one that must not be accepted: right with any number of ties.
+    thresholds = tuple(
+        (rate, float(np.nextafter(falling[int(rate * nontargets)], np.inf)))
+        for rate in RATES
+        if int(rate * nontargets) >= FEWEST_FALSE_ACCEPTS
+    )
+    return replace(trained, false_accept_thresholds=thresholds)
 
 
 def quality_measures(
@@ -243,24 +241,6 @@ def quality_measures(
     return found
 
 
-def _rate_thresholds(nontarget_ratios: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
-    """The false-accept rates that ratios (n,) of non-targets can tell, and from where to accept."""
-    falling = np.sort(nontarget_ratios)[::-1]
-    found = []
-    for rate in RATES:
-        accepted = int(rate * len(falling))
-        if accepted >= FEWEST_FALSE_ACCEPTS:
-            # Just above the first one that must not be accepted: right with any number of ties.
-            found.append((rate, float(np.nextafter(falling[accepted], np.inf))))
-    return tuple(found)
-
-
-def _separates(scores: NDArray[np.float64], labels: NDArray[np.bool_]) -> bool:
-    """Whether no score (n,) of a target lies below that of any non-target, and some above."""
-    no_errors = scores[labels].min() >= scores[~labels].max()
-    return bool(no_errors and scores.min() < scores.max())
-
-
 def _minimum(
     features: NDArray[np.float64],
     as_target: NDArray[np.float64],
@@ -280,9 +260,8 @@ def _minimum(
 
     def cost(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         log_odds = weights @ features + prior_log_odds
-        value = as_target @ np.logaddexp(0.0, -log_odds) + as_nontarget @ np.logaddexp(
-            0.0, log_odds
-        )
+        value = as_target @ np.logaddexp(0.0, -log_odds)
+        value += as_nontarget @ np.logaddexp(0.0, log_odds)
         slopes = as_nontarget * expit(log_odds) - as_target * expit(-log_odds)
         return float(value + ridge @ weights**2 / 2), features @ slopes + ridge * weights
 
@@ -291,10 +270,8 @@ def _minimum(
         bends = (as_target + as_nontarget) * certainty * (1 - certainty)
         return (features * bends) @ features.T + np.diag(ridge)
 
-    start = np.zeros(len(features))
-    found = minimize(
-        cost, start, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-12}
-    )
+    settings = {"method": "trust-exact", "options": {"gtol": 1e-12}}
+    found = minimize(cost, np.zeros(len(features)), jac=True, hess=curvature, **settings)
     # ``found.success`` is of no use: at the minimum, rounding may prevent further improvement.
     if not np.max(np.abs(found.jac)) < 1e-6:
         raise ValueError(f"the calibration did not converge ({found.message}): check the scores")
@@ -306,12 +283,7 @@ def _measure(name: str, values: NDArray[Any], count: int) -> NDArray[np.float64]
     if values.shape != (count,):
         raise ValueError(f"{name} has shape {values.shape}; expected ({count},), one per trial")
     values = values.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        raise ValueError(
-            f"{len(bad)} of {count} values of {name} are not finite, the first at index {bad[0]}: "
-            f"{values[bad[0]]}; every trial needs a finite one"
-        )
+    require_all(np.isfinite(values), values, f"every {name} must be finite")
     return values
 
 
@@ -320,7 +292,7 @@ def _problem(content: dict[str, Any]) -> str | None:
     fields = Calibration.__dataclass_fields__
     if set(content) != set(fields):
         return f"found the fields {', '.join(content)} instead of {', '.join(fields)}"
-    quality = content["quality_weights"]
+    quality, ranges = content["quality_weights"], content["quality_ranges"]
     if not isinstance(quality, dict):
         return "quality_weights is not a mapping"
     numbers = {name: content[name] for name in ("score_weight", "offset", "target_prior")} | quality
@@ -332,24 +304,18 @@ def _problem(content: dict[str, Any]) -> str | None:
     for name, kind in (("trained_on", str), ("trials", int), ("targets", int)):
         if type(content[name]) is not kind:
             return f"{name} is {content[name]!r}"
-    ranges = content["quality_ranges"]
     if not isinstance(ranges, dict) or not set(ranges) <= set(quality):
         return "quality_ranges is not a mapping of the quality measures"
     for name, ends in ranges.items():
         if not _is_pair(ends) or ends[0] > ends[1]:
             return f"quality_ranges: {name} is {ends!r}, not from a number to a greater one"
-    return _problem_of_pairs(content["false_accept_thresholds"])
-
-
-def _problem_of_pairs(pairs: Any) -> str | None:
-    """What is wrong with the false-accept thresholds of a calibration file, if anything is."""
+    pairs = content["false_accept_thresholds"]
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         return "false_accept_thresholds is not a list of pairs of numbers"
     if not all(0.0 < rate < 1.0 for rate, _ in pairs):
         return "false_accept_thresholds has a rate that is not between 0 and 1"
-    for (rate, ratio), (next_rate, next_ratio) in itertools.pairwise(pairs):
-        if not (next_rate < rate and next_ratio >= ratio):
-            return "false_accept_thresholds: rates must fall, and their thresholds not"
+    if any(b[0] >= a[0] or b[1] < a[1] for a, b in itertools.pairwise(pairs)):
+        return "false_accept_thresholds: rates must fall, and their thresholds not"
     return None
 
 
@@ -360,6 +326,5 @@ def _is_pair(value: Any) -> bool:
 
 def _is_finite_number(value: Any) -> bool:
     """Whether plain data is a number that a float can hold; True and False are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= sys.float_info.max  # false of NaN, and right for integers of any size
+    # The comparison is false of NaN, and right for integers of any size.
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max

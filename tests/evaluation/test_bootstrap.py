@@ -73,9 +73,9 @@ def test_a_replicate_is_a_list_with_every_trial_copied(seed: int, decimals: int)
         expected: dict[tuple[str, ...], float] = {}
         for prior, *cost_pair in costs:
             figures = flat(summary(*written, None, [prior], *cost_pair))
-            expected |= {key: figures[key] for key in figures if key in resampled.keys}
+            expected |= figures
             assert ("min_dcf", prior_name(prior)) in expected
-        found = dict(zip(resampled.keys, measures, strict=True))
+        found = flat(bootstrap._by_name(measures.tolist(), [prior for prior, *_ in costs]))
         assert found == pytest.approx(expected, abs=1e-9)
 
 
