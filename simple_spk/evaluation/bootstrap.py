@@ -1,24 +1,22 @@
 """Confidence intervals of error rates by resampling speakers, not trials.
 
-Trials of one speaker are correlated: half a million of them have about as much information as
-their speakers. Each replicate draws as many speakers as there are, with replacement. A target
-trial of a speaker drawn m times weighs m, a non-target trial of speakers a and b weighs m[a] m[b],
-as every copy of a meets every copy of b.
+Trials of one speaker are correlated. Each replicate draws as many speakers as there are, with
+replacement. A target trial of a speaker drawn m times weighs m, a non-target trial of speakers a
+and b weighs m[a] m[b], as every copy of a meets every copy of b.
 
 An interval is normal and corrected for bias, on the scale of square roots, where the error rates of
-few speakers are less skewed: the estimate, minus the mean deviation of the replicates from it, plus
-and minus their standard deviation times the normal quantile. The minimum cost over all thresholds
-is optimistic, more so with few trials, so plain percentiles of the replicates often miss the true
-value. ``tools/bench.py coverage`` measures the coverage by simulation. Intervals are too wide where
-single trials matter more than speakers.
+few speakers are less skewed. The minimum cost over all thresholds is optimistic, more so with few
+trials, so plain percentiles of the replicates often miss the true value (``tools/bench.py
+coverage`` measures it). Intervals are too wide where single trials matter more than speakers.
 """
 
 import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,6 +36,37 @@ from simple_spk.evaluation.metrics import (
 REPLICATES = 1000  # draws of speakers for an interval
 Values = NDArray[np.float64]
 Costs = tuple[float, float, float]  # target prior, cost of a miss, cost of a false alarm
+
+
+@dataclass(frozen=True)
+class MetricOptions:
+    """Priors and costs of the detection costs, and the draws of the intervals (0: none)."""
+
+    priors: Sequence[float] = PRIORS
+    miss_cost: float = 1.0
+    false_alarm_cost: float = 1.0
+    replicates: int = 0
+    seed: int = 0
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        for prior in self.priors:
+            bayes_threshold(prior, self.miss_cost, self.false_alarm_cost)  # raises if impossible
+        if not 0.0 < self.level < 1.0:
+            raise ValueError(f"level must lie strictly between 0 and 1, not {self.level}")
+        if self.replicates and self.replicates < 2:
+            raise ValueError(f"replicates must be at least 2, not {self.replicates}; 1000 is usual")
+        if self.replicates and self.seed < 0:
+            raise ValueError(f"seed must be at least 0, not {self.seed}")
+
+    @property
+    def costs(self) -> dict[str, Any]:
+        """The priors and costs by the argument names of ``metrics.summary``."""
+        names = ("priors", "miss_cost", "false_alarm_cost")
+        return {name: getattr(self, name) for name in names}
+
+
+USUAL = MetricOptions(replicates=REPLICATES)
 
 
 class _Class:
@@ -60,10 +89,7 @@ class _Class:
         self.bayes_ranks = np.searchsorted(scores, bayes_thresholds)
 
     def replicate(self, multiplicities: Values) -> tuple[Values, Values, float] | None:
-        """Shares of the class below each threshold (m,) and (p,), and its mean bits.
-
-        None if no trial of the class is left.
-        """
+        """Shares below each threshold (m,), (p,), and the mean bits; None if no trial is left."""
         weights = multiplicities[self.speakers[0]]
         for others in self.speakers[1:]:
             weights *= multiplicities[others]
@@ -129,30 +155,23 @@ def intervals(
     is_target: ArrayLike,
     enroll_speaker: ArrayLike,
     test_speaker: ArrayLike,
-    replicates: int = REPLICATES,
-    level: float = 0.95,
-    seed: int = 0,
-    priors: Sequence[float] = PRIORS,
-    miss_cost: float = 1.0,
-    false_alarm_cost: float = 1.0,
+    options: MetricOptions = USUAL,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Confidence intervals [low, high] of the measures of ``metrics.summary``, under its keys.
 
     ``scores``, ``is_target`` and the integers that name each trial's speakers are (n,). Beside the
-    measures (``eer`` in percent, ``min_dcf`` and ``act_dcf`` by prior, ``cllr``, ``min_cllr``) the
-    result holds ``level``, ``seed``, ``speakers``, ``replicates`` and ``unusable_replicates``, in
-    which a class had no trial left, so that they do not count. Equal arguments give equal results.
+    measures the result holds ``level``, ``seed``, ``speakers``, ``replicates`` and
+    ``unusable_replicates``, in which a class had no trial left, so that they do not count.
     """
-    costs = [(prior, miss_cost, false_alarm_cost) for prior in priors]
     sides = (enroll_speaker, test_speaker)
-    draws = _draw([scores], is_target, sides, costs, replicates, level, seed, progress)
-    centers, _, reach = _normal(np.sqrt(draws.estimates[0]), np.sqrt(draws.drawn[:, 0]), level)
+    estimates, drawn, facts = _draw([scores], is_target, sides, options, progress)
+    centers, _, reach = _normal(np.sqrt(estimates[0]), np.sqrt(drawn[:, 0]), options.level)
     ends = np.maximum(0.0, [centers - reach, centers + reach]) ** 2
     # A minimum over all thresholds or calibrations is at most 1, the cost without information.
-    some = slice(2, 3 + len(costs))
+    some = slice(2, 3 + len(options.priors))
     ends[:, some] = np.minimum(ends[:, some], 1.0)
-    return _by_name(ends.T.tolist(), priors) | draws.facts
+    return _by_name(ends.T.tolist(), options.priors) | facts
 
 
 def compare(
@@ -161,12 +180,7 @@ def compare(
     is_target: ArrayLike,
     enroll_speaker: ArrayLike,
     test_speaker: ArrayLike,
-    replicates: int = REPLICATES,
-    level: float = 0.95,
-    seed: int = 0,
-    priors: Sequence[float] = PRIORS,
-    miss_cost: float = 1.0,
-    false_alarm_cost: float = 1.0,
+    options: MetricOptions = USUAL,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Two systems on one list: what b has more than a, measured on the same draws of speakers.
@@ -175,11 +189,9 @@ def compare(
     ``interval`` of the difference, and ``p_value``, two-sided: how likely so large a one would be
     if there were none (1 for systems that agree in every draw).
     """
-    costs = [(prior, miss_cost, false_alarm_cost) for prior in priors]
     both, sides = [scores_a, scores_b], (enroll_speaker, test_speaker)
-    draws = _draw(both, is_target, sides, costs, replicates, level, seed, progress)
-    of_a, of_b = draws.estimates
-    found = _normal(of_b - of_a, draws.drawn[:, 1] - draws.drawn[:, 0], level)
+    (of_a, of_b), drawn, facts = _draw(both, is_target, sides, options, progress)
+    found = _normal(of_b - of_a, drawn[:, 1] - drawn[:, 0], options.level)
     compared = [
         {
             "a": a,
@@ -190,33 +202,25 @@ def compare(
         }
         for a, b, center, deviation, reach in np.stack([of_a, of_b, *found], 1).tolist()
     ]
-    return _by_name(compared, priors) | draws.facts
-
-
-class _Draws(NamedTuple):
-    """The measures (systems, k), those of each usable replicate, and what the draws rest on."""
-
-    estimates: Values
-    drawn: Values  # (usable, systems, k)
-    facts: dict[str, float]
+    return _by_name(compared, options.priors) | facts
 
 
 def _draw(
     systems: Sequence[ArrayLike],
     is_target: ArrayLike,
     sides: tuple[ArrayLike, ArrayLike],
-    costs: Sequence[Costs],
-    replicates: int,
-    level: float,
-    seed: int,
+    options: MetricOptions,
     progress: bool,
-) -> _Draws:
-    """The measures of some systems' scores (n,) on the same draws of speakers.
+) -> tuple[Values, Values, dict[str, float]]:
+    """Measures (systems, k), those of each usable draw (draws, systems, k), and what they rest on.
 
     A replicate has its own random numbers, so the number of threads changes nothing.
     """
     labels, speakers, count = _checked_speakers(is_target, *sides)
-    check_draws(replicates, level, seed)
+    replicates, seed = options.replicates, options.seed
+    if not replicates:
+        raise ValueError("replicates must be at least 2, not 0")
+    costs = [(prior, options.miss_cost, options.false_alarm_cost) for prior in options.priors]
     resampled = [_Resampled(np.asarray(scores), labels, speakers, costs) for scores in systems]
 
     def measures(multiplicities: Values) -> Values:
@@ -237,13 +241,13 @@ def _draw(
             "the list has too few speakers for an interval"
         )
     facts = {
-        "level": level,
+        "level": options.level,
         "replicates": replicates,
         "unusable_replicates": unusable,
         "seed": seed,
         "speakers": count,
     }
-    return _Draws(measures(np.ones(count)), usable, facts)
+    return measures(np.ones(count)), usable, facts
 
 
 def _checked_speakers(
@@ -270,20 +274,7 @@ def _checked_speakers(
     return labels, numbers.reshape(2, -1).astype(np.int32), len(distinct)
 
 
-def check_draws(replicates: int, level: float = 0.95, seed: int = 0) -> None:
-    """Raise if intervals cannot be had from so many replicates at this level with this seed."""
-    if replicates < 2:
-        raise ValueError(f"replicates must be at least 2, not {replicates}; 1000 are usual")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must lie strictly between 0 and 1, not {level}")
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, not {seed}")
-
-
 def _normal(estimates: Values, drawn: Values, level: float) -> tuple[Values, Values, Values]:
-    """Estimates (k,) less the bias of drawn ones (draws, k), their deviations, and the reach.
-
-    So far to both sides of its mean has a normal distribution the share ``level``.
-    """
+    """Estimates (k,) less the bias of drawn ones (draws, k), deviations, and half the intervals."""
     bias, deviations = drawn.mean(axis=0) - estimates, drawn.std(axis=0, ddof=1)
     return estimates - bias, deviations, NormalDist().inv_cdf((1.0 + level) / 2) * deviations

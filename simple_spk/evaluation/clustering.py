@@ -47,16 +47,15 @@ def cluster_summary(
     pairs = _similarities((queries[chosen], keys[chosen]))
     greatest = float(pairs.max())
     np.subtract(greatest, pairs, out=pairs)  # dissimilarities from here on
+    labels = speakers[chosen]
     return {
         "recordings": len(speakers),
         "speakers": len(counts),
         **_extremes(names, (queries, keys), speakers),
         "clustered_recordings": len(chosen),
-        "clustered_speakers": len(np.unique(speakers[chosen])),
+        "clustered_speakers": len(np.unique(labels)),
         "linkage": {
-            method: _clustering(
-                hierarchy.linkage(pairs, method), greatest, speakers[chosen], threshold
-            )
+            method: _clustering(hierarchy.linkage(pairs, method), greatest, labels, threshold)
             for method in LINKAGES
         },
     }
@@ -138,10 +137,7 @@ def _similarities(sides: Sides) -> NDArray[np.float64]:
 
 
 def _clustering(
-    tree: NDArray[np.float64],
-    greatest: float,
-    speakers: NDArray[np.int64],
-    threshold: float | None,
+    tree: NDArray[np.float64], greatest: float, speakers: NDArray[np.int64], threshold: float | None
 ) -> dict[str, Any]:
     """The clusters of a tree of scipy's linkage at the own and at the best threshold."""
     heights = greatest - tree[:, 2]  # similarities at which clusters merge, falling
@@ -186,6 +182,5 @@ def rand_indices(tree: NDArray[np.float64], speakers: NDArray[np.int64]) -> NDAr
     of_speakers, all_pairs = (counts * (counts - 1) / 2).sum(), n * (n - 1) / 2
     expected = together * of_speakers / all_pairs
     largest = (together + of_speakers) / 2
-    return np.where(
-        largest == expected, 1.0, (right - expected) / np.maximum(largest - expected, 1e-300)
-    )
+    indices = (right - expected) / np.maximum(largest - expected, 1e-300)
+    return np.where(largest == expected, 1.0, indices)

@@ -1,7 +1,6 @@
 """Both error rates of a verification system at every threshold, exact, from scores and labels.
 
-``error_rates`` is the one truth, of which every measure in ``metrics`` is a short reading, so that
-they never disagree on what a tie or a weight means. A hundred million trials need no whole curve:
+Every measure in ``metrics`` is read from them. A hundred million trials need no whole curve:
 ``sort_trials`` sorts each class once, and gives the rates at any thresholds.
 """
 
@@ -21,9 +20,8 @@ class ErrorRates:
 
     A trial is accepted when ``score >= threshold``. The thresholds are the distinct scores, rising,
     and then +inf: the first accepts every trial (miss 0, false alarm 1), the last rejects every
-    trial (miss 1, false alarm 0), and no threshold in between gives other rates. Along the arrays
-    misses never fall and false alarms never rise. Equal scores are one step, never an order.
-    A part of the curve has the same form, with some of the thresholds left out.
+    trial (miss 1, false alarm 0), and no threshold in between gives other rates. Equal scores are
+    one step. A part of the curve has the same form, with some of the thresholds left out.
     """
 
     thresholds: NDArray[np.floating[Any]]  # in the precision of the scores
@@ -73,10 +71,7 @@ class RankedTrials(NamedTuple):
         return ErrorRates(thresholds, misses, false_alarms / self.nontargets.mass)
 
     def thresholds_between(self, lowest: float, highest: float) -> NDArray[Any]:
-        """The distinct scores from ``lowest`` to ``highest``, rising; then +inf if that is highest.
-
-        Both bounds have to be scores, or infinite.
-        """
+        """The distinct scores between two bounds (scores or infinite), rising; +inf if a bound."""
         bounds = np.array([lowest, highest], dtype=self.targets.scores.dtype)
         inside = [bounds[1:]]  # one of the scores anyway, unless it is +inf
         for scores, _ in self:
@@ -94,7 +89,7 @@ def sort_trials(
 
     Bare values are sorted, class by class: a fraction of the time and memory of an argsort.
     """
-    values, labels, masses = _checked(scores, is_target, weights)
+    values, labels, masses = checked_trials(scores, is_target, weights)
     if masses is None:
         return RankedTrials(*(Ranks(_sorted_members(values, labels, c)) for c in (True, False)))
     ranks = []
@@ -133,14 +128,14 @@ def error_rates_at(
     """
     if math.isnan(threshold):
         raise ValueError("threshold must be a number, not nan")
-    values, labels, _ = _checked(scores, is_target, None)
+    values, labels, _ = checked_trials(scores, is_target)
     # As an array: a bare number would be rounded to the precision of the scores.
     is_wrong = (values >= np.array([threshold])) != labels
     return float(np.mean(is_wrong[labels])), float(np.mean(is_wrong[~labels]))
 
 
-def _checked(
-    scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None
+def checked_trials(
+    scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.bool_], Rates | None]:
     """Scores, labels and weights as arrays (n,), or a ValueError that says what is wrong."""
     values, labels = np.asarray(scores), np.asarray(is_target)

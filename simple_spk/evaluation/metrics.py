@@ -74,15 +74,13 @@ def equal_error_rate(rates: ErrorRates) -> EqualErrorRate:
     """The rate where misses equal false alarms, and the threshold nearest to that balance.
 
     Often no threshold gives equal rates. The convention here: join neighboring operating points
-    (false alarm, miss) by straight lines, and read the rate where that line has both equal. Scores
-    that are all equal thus give 0.5, which is what they are worth. The threshold is that of the
-    operating point, of the two around the crossing, whose rates differ less (the lower one if they
-    differ alike): always one of the scores, so it follows them under any rising transform.
+    (false alarm, miss) by straight lines, and read the rate where that line has both equal. The
+    threshold is that of the operating point, of the two around the crossing, whose rates differ
+    less (the lower one if they differ alike): always one of the scores.
 
-    >>> from simple_spk.evaluation.error_rates import error_rates
-    >>> equal_error_rate(error_rates([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])).rate
+    >>> equal_error_rate(around_equal_rates(sort_trials([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1]))).rate
     0.25
-    >>> equal_error_rate(error_rates([0.7, 0.7, 0.7], [0, 1, 1]))
+    >>> equal_error_rate(around_equal_rates(sort_trials([0.7, 0.7, 0.7], [0, 1, 1])))
     EqualErrorRate(rate=0.5, threshold=0.7)
     """
     index, fraction, rate = _crossing(rates.miss_rates, rates.false_alarm_rates)
@@ -121,9 +119,8 @@ def minimum_detection_cost(
 ) -> DetectionCost:
     """The lowest normalized detection cost of all thresholds, at most 1, and the lowest of those.
 
-    >>> from simple_spk.evaluation.error_rates import error_rates
-    >>> rates = error_rates([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])
-    >>> minimum_detection_cost(rates, target_prior=0.01)
+    >>> trials = sort_trials([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])
+    >>> minimum_detection_cost(around_minimum_cost(trials, 0.01), 0.01)
     DetectionCost(cost=0.5, threshold=0.9)
     """
     costs = detection_cost(rates, target_prior, miss_cost, false_alarm_cost)
@@ -178,11 +175,8 @@ def minimum_log_likelihood_ratio_cost(rates: ErrorRates) -> float:
 def true_positive_rate_at(rates: ErrorRates, false_positive_rate: float) -> float:
     """The largest share of targets that a threshold of at most this false positive rate accepts.
 
-    Not interpolated: some threshold does reach it.
-
-    >>> from simple_spk.evaluation.error_rates import error_rates
-    >>> true_positive_rate_at(error_rates([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1]), 0.1)
-    0.5
+    >>> true_positive_rate_at(at_target_scores(sort_trials([0.1, 0.4, 0.9], [0, 1, 1])), 0.1)
+    1.0
     """
     if not 0.0 <= false_positive_rate <= 1.0:
         raise ValueError(f"false_positive_rate must lie in [0, 1], not {false_positive_rate}")

@@ -126,7 +126,9 @@ def test_quality_measures_are_symmetric_and_as_defined() -> None:
     for name, values in found.items():
         np.testing.assert_array_equal(mirrored[name], values)
     assert quality_measures(enroll, test) == {}
-    with pytest.raises(ValueError, match=r"that of recording 1 is 0\.0 s"):
+    with pytest.raises(
+        ValueError, match=r"must be positive: 1 of 3 are not, the first at index 1: 0\.0"
+    ):
         quality_measures(enroll, test, np.array([1.0, 0.0, 2.0]))
 
 
@@ -254,7 +256,7 @@ def test_what_cannot_be_calibrated_is_refused() -> None:
         train_calibration([1.0, 2.0], [0, 0])
     with pytest.raises(ValueError, match="target_prior must lie strictly"):
         train_calibration([1.0, 2.0], [0, 1], target_prior=0.0)
-    with pytest.raises(ValueError, match="score must be finite: 1 of 2 are not"):
+    with pytest.raises(ValueError, match="scores must be finite: 1 of 2 are not"):
         train_calibration([1.0, math.nan], [0, 1])
     with pytest.raises(ValueError, match=r"x has shape \(3,\); expected \(2,\)"):
         train_calibration([1.0, 2.0], [0, 1], {"x": np.zeros(3)})
