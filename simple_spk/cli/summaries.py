@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from simple_spk.cli.outputs import print_results
 from simple_spk.data.trials import Trials, speakers_of_recordings
-from simple_spk.evaluation.list_summary import NOTES, EvaluatedTrials, MetricOptions, check_classes
+from simple_spk.evaluation.bootstrap import MetricOptions
+from simple_spk.evaluation.list_summary import NOTES, EvaluatedTrials, check_classes
 from simple_spk.evaluation.metrics import prior_name
 
 if TYPE_CHECKING:
@@ -30,15 +31,15 @@ class SummaryOptions:
     metadata: "Metadata | None"
 
 
+def metric_options(options: Namespace) -> MetricOptions:
+    """The options of ``options.add_metrics``, checked."""
+    names = ("priors", "miss_cost", "false_alarm_cost", "replicates", "seed")
+    return MetricOptions(**{name: getattr(options, name) for name in names})
+
+
 def summary_options(lists: Sequence[Trials], options: Namespace) -> SummaryOptions:
     """The options of ``options.add_summary``; raise if they cannot be met for these lists."""
-    metrics = MetricOptions(
-        tuple(options.priors),
-        options.miss_cost,
-        options.false_alarm_cost,
-        options.replicates,
-        options.seed,
-    )
+    metrics = metric_options(options)
     metadata = None
     if options.metadata is not None:
         from simple_spk.report.metadata import read_metadata, rows_of_recordings

@@ -1,21 +1,18 @@
 """Confidence intervals of error rates by resampling speakers, not trials.
 
-Trials of one speaker are correlated: half a million of them have about as much information as
-their speakers. Each replicate draws as many speakers as there are, with replacement. A target
-trial of a speaker drawn m times weighs m, a non-target trial of speakers a and b weighs m[a] m[b],
-as every copy of a meets every copy of b.
+Trials of one speaker are correlated. Each replicate draws as many speakers as there are, with
+replacement. A target trial of a speaker drawn m times weighs m, a non-target trial of speakers a
+and b weighs m[a] m[b], as every copy of a meets every copy of b.
 
 An interval is normal and corrected for bias, on the scale of square roots, where the error rates of
-few speakers are less skewed: the estimate, minus the mean deviation of the replicates from it, plus
-and minus their standard deviation times the normal quantile. The minimum cost over all thresholds
-is optimistic, more so with few trials, so plain percentiles of the replicates often miss the true
-value. ``tools/bench.py coverage`` measures the coverage by simulation. Intervals are too wide where
-single trials matter more than speakers.
+few speakers are less skewed. The minimum cost over all thresholds is optimistic, more so with few
+trials, so plain percentiles of the replicates often miss the true value (``tools/bench.py
+coverage`` measures it). Intervals are too wide where single trials matter more than speakers.
 """
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -38,28 +35,64 @@ from simple_spk.evaluation.metrics import (
 
 REPLICATES = 1000  # draws of speakers for an interval
 Values = NDArray[np.float64]
-Key = tuple[str, ...]  # where a measure stands in the result: ("eer",), ("min_dcf", "0.01"), ...
 Costs = tuple[float, float, float]  # target prior, cost of a miss, cost of a false alarm
 
 
-@dataclass(frozen=True, eq=False)
-class _Class:
-    """The trials of one class, by rising score."""
+@dataclass(frozen=True)
+class MetricOptions:
+    """Priors and costs of the detection costs, and the draws of the intervals (0: none)."""
 
-    first_speakers: NDArray[np.int32]  # (k,)
-    second_speakers: NDArray[np.int32] | None  # (k,); None for targets, whose speakers are one
-    bits: Values  # (k,), what a trial adds to Cllr
-    ranks: NDArray[np.int64]  # (m,), how many trials score below each turn of the curve
-    bayes_ranks: NDArray[np.int64]  # (p,), and below each prior's Bayes threshold
+    priors: Sequence[float] = PRIORS
+    miss_cost: float = 1.0
+    false_alarm_cost: float = 1.0
+    replicates: int = 0
+    seed: int = 0
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        for prior in self.priors:
+            bayes_threshold(prior, self.miss_cost, self.false_alarm_cost)  # raises if impossible
+        if not 0.0 < self.level < 1.0:
+            raise ValueError(f"level must lie strictly between 0 and 1, not {self.level}")
+        if self.replicates and self.replicates < 2:
+            raise ValueError(f"replicates must be at least 2, not {self.replicates}; 1000 is usual")
+        if self.replicates and self.seed < 0:
+            raise ValueError(f"seed must be at least 0, not {self.seed}")
+
+    @property
+    def costs(self) -> dict[str, Any]:
+        """The priors and costs by the argument names of ``metrics.summary``."""
+        names = ("priors", "miss_cost", "false_alarm_cost")
+        return {name: getattr(self, name) for name in names}
+
+
+USUAL = MetricOptions(replicates=REPLICATES)
+
+
+class _Class:
+    """The trials of one class by rising score; those of targets have one row of speakers."""
+
+    def __init__(
+        self,
+        scores: NDArray[np.floating[Any]],  # (k,)
+        speakers: NDArray[np.int32],  # (1 or 2, k)
+        thresholds: NDArray[np.floating[Any]],  # (m,)
+        bayes_thresholds: Values,  # (p,)
+    ) -> None:
+        order = np.argsort(scores, kind="stable")
+        scores = scores[order]
+        self.speakers = np.take(speakers, order, axis=1)
+        sign = 1.0 if len(speakers) == 2 else -1.0
+        # What a trial adds to Cllr (k,), and how many trials score below each threshold.
+        self.bits = np.logaddexp(0.0, sign * scores.astype(np.float64)) / np.log(2.0)
+        self.ranks = np.searchsorted(scores, thresholds)
+        self.bayes_ranks = np.searchsorted(scores, bayes_thresholds)
 
     def replicate(self, multiplicities: Values) -> tuple[Values, Values, float] | None:
-        """Shares of the class below each turn (m,) and Bayes threshold (p,), and its mean bits.
-
-        None if no trial of the class is left.
-        """
-        weights = multiplicities[self.first_speakers]
-        if self.second_speakers is not None:
-            weights *= multiplicities[self.second_speakers]
+        """Shares below each threshold (m,), (p,), and the mean bits; None if no trial is left."""
+        weights = multiplicities[self.speakers[0]]
+        for others in self.speakers[1:]:
+            weights *= multiplicities[others]
         below = np.zeros(len(weights) + 1)
         np.cumsum(weights, out=below[1:])
         mass = below[-1]
@@ -80,40 +113,22 @@ class _Resampled:
         costs: Sequence[Costs],
     ) -> None:
         rates = error_rates(scores, is_target)
-        self.thresholds = rates.thresholds[_turns(rates)]
+        # Amid a stretch where only one class moves, no weights of these trials bend the curve.
+        is_amid = np.zeros(len(rates.thresholds), dtype=bool)
+        for rate in (rates.miss_rates, rates.false_alarm_rates):
+            is_amid[1:-1] |= (rate[:-2] == rate[1:-1]) & (rate[1:-1] == rate[2:])
+        self.thresholds = rates.thresholds[~is_amid]
         self.costs = costs
-        self.targets = self._class(scores, is_target, speakers[:1])
-        self.nontargets = self._class(scores, ~is_target, speakers)
-        self.keys: list[Key] = [("eer",), ("cllr",), ("min_cllr",)]
-        for kind in ("min_dcf", "act_dcf"):
-            self.keys += [(kind, prior_name(prior)) for prior, *_ in costs]
-
-    def _class(
-        self,
-        scores: NDArray[np.floating[Any]],
-        members: NDArray[np.bool_],
-        speakers: NDArray[np.int32],
-    ) -> _Class:
-        """One class of the list; two rows of speakers (2, n) make it that of the non-targets."""
-        order = np.flatnonzero(members)
-        order = order[np.argsort(scores[order], kind="stable")]
-        ordered = scores[order]
-        sign = 1.0 if len(speakers) == 2 else -1.0
-        bayes = np.array([bayes_threshold(*costs) for costs in self.costs])
-        return _Class(
-            first_speakers=speakers[0, order],
-            second_speakers=speakers[1, order] if len(speakers) == 2 else None,
-            bits=np.logaddexp(0.0, sign * ordered.astype(np.float64)) / np.log(2.0),
-            ranks=np.searchsorted(ordered, self.thresholds),
-            bayes_ranks=np.searchsorted(ordered, bayes),
-        )
+        at = (self.thresholds, np.array([bayes_threshold(*one) for one in costs]))
+        self.targets = _Class(scores[is_target], speakers[:1, is_target], *at)
+        self.nontargets = _Class(scores[~is_target], speakers[:, ~is_target], *at)
 
     def measures(self, multiplicities: Values) -> Values:
-        """All measures (k,), as ``keys`` names them, for one draw; NaN if a class is gone."""
+        """EER, Cllr, its minimum, minimum and actual costs (3 + 2p,); NaN if a class is gone."""
         targets = self.targets.replicate(multiplicities)
         nontargets = self.nontargets.replicate(multiplicities)
         if targets is None or nontargets is None:
-            return np.full(len(self.keys), np.nan)
+            return np.full(3 + 2 * len(self.costs), np.nan)
         rates = ErrorRates(self.thresholds, targets[0], 1.0 - nontargets[0])
         at_bayes = ErrorRates(np.empty(len(self.costs)), targets[1], 1.0 - nontargets[1])
         minimal = [minimum_detection_cost(rates, *costs).cost for costs in self.costs]
@@ -124,15 +139,15 @@ class _Resampled:
         return np.array([equal, cllr, least_cllr, *minimal, *actual])
 
 
-def _turns(rates: ErrorRates) -> NDArray[np.bool_]:
-    """Which points (m,) the curve needs: not those amid a stretch where only one class moves.
-
-    Other weights of the same trials never bend the curve elsewhere.
-    """
-    is_amid = np.zeros(len(rates.thresholds), dtype=bool)
-    for rate in (rates.miss_rates, rates.false_alarm_rates):
-        is_amid[1:-1] |= (rate[:-2] == rate[1:-1]) & (rate[1:-1] == rate[2:])
-    return ~is_amid
+def _by_name(values: Sequence[Any], priors: Sequence[float]) -> dict[str, Any]:
+    """Values in the order of ``_Resampled.measures``, under the keys of ``metrics.summary``."""
+    names = [prior_name(prior) for prior in priors]
+    minimal, actual = values[3 : 3 + len(names)], values[3 + len(names) :]
+    return {
+        **dict(zip(("eer", "cllr", "min_cllr"), values, strict=False)),
+        "min_dcf": dict(zip(names, minimal, strict=True)),
+        "act_dcf": dict(zip(names, actual, strict=True)),
+    }
 
 
 def intervals(
@@ -140,38 +155,23 @@ def intervals(
     is_target: ArrayLike,
     enroll_speaker: ArrayLike,
     test_speaker: ArrayLike,
-    replicates: int = REPLICATES,
-    level: float = 0.95,
-    seed: int = 0,
-    priors: Sequence[float] = PRIORS,
-    miss_cost: float = 1.0,
-    false_alarm_cost: float = 1.0,
+    options: MetricOptions = USUAL,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Confidence intervals [low, high] of the measures of ``metrics.summary``, under its keys.
 
     ``scores``, ``is_target`` and the integers that name each trial's speakers are (n,). Beside the
-    measures (``eer`` in percent, ``min_dcf`` and ``act_dcf`` by prior, ``cllr``, ``min_cllr``) the
-    result holds ``level``, ``seed``, ``speakers``, ``replicates`` and ``unusable_replicates``, in
-    which a class had no trial left, so that they do not count. Equal arguments give equal results.
+    measures the result holds ``level``, ``seed``, ``speakers``, ``replicates`` and
+    ``unusable_replicates``, in which a class had no trial left, so that they do not count.
     """
-    costs = [(prior, miss_cost, false_alarm_cost) for prior in priors]
-    labels, speakers, count = _checked_speakers(is_target, enroll_speaker, test_speaker)
-    check_draws(replicates, level, seed)
-    trials = _Resampled(np.asarray(scores), labels, speakers, costs)
-    estimates = trials.measures(np.ones(count))
-    drawn = np.stack(list(_draws([trials], count, replicates, seed, progress)))[:, 0]
-    usable, unusable = _usable(drawn)
-    centers, deviations = _centers_and_deviations(np.sqrt(estimates), np.sqrt(usable))
-    reach = _normal_quantile(level) * deviations
+    sides = (enroll_speaker, test_speaker)
+    estimates, drawn, facts = _draw([scores], is_target, sides, options, progress)
+    centers, _, reach = _normal(np.sqrt(estimates[0]), np.sqrt(drawn[:, 0]), options.level)
+    ends = np.maximum(0.0, [centers - reach, centers + reach]) ** 2
     # A minimum over all thresholds or calibrations is at most 1, the cost without information.
-    most = np.array([1.0 if key[0].startswith("min_") else np.inf for key in trials.keys])
-    ends = (centers - reach, centers + reach)
-    lows, highs = (np.minimum(np.maximum(0.0, end) ** 2, most) for end in ends)
-    result: dict[str, Any] = {}
-    for key, low, high in zip(trials.keys, lows, highs, strict=True):
-        _put(result, key, [float(low), float(high)])
-    return result | _facts(replicates, unusable, level, seed, count)
+    some = slice(2, 3 + len(options.priors))
+    ends[:, some] = np.minimum(ends[:, some], 1.0)
+    return _by_name(ends.T.tolist(), options.priors) | facts
 
 
 def compare(
@@ -180,12 +180,7 @@ def compare(
     is_target: ArrayLike,
     enroll_speaker: ArrayLike,
     test_speaker: ArrayLike,
-    replicates: int = REPLICATES,
-    level: float = 0.95,
-    seed: int = 0,
-    priors: Sequence[float] = PRIORS,
-    miss_cost: float = 1.0,
-    false_alarm_cost: float = 1.0,
+    options: MetricOptions = USUAL,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Two systems on one list: what b has more than a, measured on the same draws of speakers.
@@ -194,45 +189,65 @@ def compare(
     ``interval`` of the difference, and ``p_value``, two-sided: how likely so large a one would be
     if there were none (1 for systems that agree in every draw).
     """
-    costs = [(prior, miss_cost, false_alarm_cost) for prior in priors]
-    labels, speakers, count = _checked_speakers(is_target, enroll_speaker, test_speaker)
-    check_draws(replicates, level, seed)
-    systems = [_Resampled(np.asarray(s), labels, speakers, costs) for s in (scores_a, scores_b)]
-    of_a, of_b = (system.measures(np.ones(count)) for system in systems)
-    drawn = np.stack(list(_draws(systems, count, replicates, seed, progress)))
-    usable, unusable = _usable(drawn[:, 1] - drawn[:, 0])
-    centers, deviations = _centers_and_deviations(of_b - of_a, usable)
-    reach = _normal_quantile(level) * deviations
-    result: dict[str, Any] = {}
-    for index, key in enumerate(systems[0].keys):
-        center, deviation = float(centers[index]), float(deviations[index])
-        found = {
-            "a": float(of_a[index]),
-            "b": float(of_b[index]),
-            "difference": float(of_b[index] - of_a[index]),
-            "interval": [center - float(reach[index]), center + float(reach[index])],
+    both, sides = [scores_a, scores_b], (enroll_speaker, test_speaker)
+    (of_a, of_b), drawn, facts = _draw(both, is_target, sides, options, progress)
+    found = _normal(of_b - of_a, drawn[:, 1] - drawn[:, 0], options.level)
+    compared = [
+        {
+            "a": a,
+            "b": b,
+            "difference": b - a,
+            "interval": [center - reach, center + reach],
             "p_value": math.erfc(abs(center) / deviation / math.sqrt(2)) if deviation else 1.0,
         }
-        _put(result, key, found)
-    return result | _facts(replicates, unusable, level, seed, count)
+        for a, b, center, deviation, reach in np.stack([of_a, of_b, *found], 1).tolist()
+    ]
+    return _by_name(compared, options.priors) | facts
 
 
-def _draws(
-    systems: Sequence[_Resampled], speakers: int, replicates: int, seed: int, progress: bool
-) -> Iterator[Values]:
-    """The measures (systems, k) of each replicate, on threads, as numpy leaves them the processor.
+def _draw(
+    systems: Sequence[ArrayLike],
+    is_target: ArrayLike,
+    sides: tuple[ArrayLike, ArrayLike],
+    options: MetricOptions,
+    progress: bool,
+) -> tuple[Values, Values, dict[str, float]]:
+    """Measures (systems, k), those of each usable draw (draws, systems, k), and what they rest on.
 
-    A replicate has its own random numbers, so that the number of threads changes nothing.
+    A replicate has its own random numbers, so the number of threads changes nothing.
     """
+    labels, speakers, count = _checked_speakers(is_target, *sides)
+    replicates, seed = options.replicates, options.seed
+    if not replicates:
+        raise ValueError("replicates must be at least 2, not 0")
+    costs = [(prior, options.miss_cost, options.false_alarm_cost) for prior in options.priors]
+    resampled = [_Resampled(np.asarray(scores), labels, speakers, costs) for scores in systems]
 
-    def measures(replicate: int) -> Values:
-        drawn = np.random.default_rng([seed, replicate]).integers(speakers, size=speakers)
-        multiplicities = np.bincount(drawn, minlength=speakers).astype(np.float64)
-        return np.stack([system.measures(multiplicities) for system in systems])
+    def measures(multiplicities: Values) -> Values:
+        return np.stack([one.measures(multiplicities) for one in resampled])
 
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        found = threads.map(measures, range(replicates))
-        yield from tqdm(found, "resampling speakers", replicates, disable=not progress)
+    def replicate(number: int) -> Values:
+        chosen = np.random.default_rng([seed, number]).integers(count, size=count)
+        return measures(np.bincount(chosen, minlength=count).astype(np.float64))
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # numpy leaves them the processor
+        found = threads.map(replicate, range(replicates))
+        drawn = np.stack(list(tqdm(found, "resampling speakers", replicates, disable=not progress)))
+    usable = drawn[~np.isnan(drawn[:, 0, 0])]
+    unusable = replicates - len(usable)
+    if unusable > len(usable):
+        raise ValueError(
+            f"{unusable} of {replicates} draws of speakers left no target or no non-target trial: "
+            "the list has too few speakers for an interval"
+        )
+    facts = {
+        "level": options.level,
+        "replicates": replicates,
+        "unusable_replicates": unusable,
+        "seed": seed,
+        "speakers": count,
+    }
+    return measures(np.ones(count)), usable, facts
 
 
 def _checked_speakers(
@@ -259,55 +274,7 @@ def _checked_speakers(
     return labels, numbers.reshape(2, -1).astype(np.int32), len(distinct)
 
 
-def check_draws(replicates: int, level: float = 0.95, seed: int = 0) -> None:
-    """Raise if intervals cannot be had from so many replicates at this level with this seed."""
-    if replicates < 2:
-        raise ValueError(f"replicates must be at least 2, not {replicates}; 1000 are usual")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must lie strictly between 0 and 1, not {level}")
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, not {seed}")
-
-
-def _usable(drawn: Values) -> tuple[Values, int]:
-    """The rows of drawn measures (replicates, k) in which no class was gone, and how many were."""
-    is_usable = ~np.isnan(drawn[:, 0])
-    usable = drawn[is_usable]
-    if 2 * len(usable) < len(drawn):
-        raise ValueError(
-            f"{len(drawn) - len(usable)} of {len(drawn)} draws of speakers left no target or no "
-            "non-target trial: the list has too few speakers for an interval"
-        )
-    return usable, len(drawn) - len(usable)
-
-
-def _centers_and_deviations(estimates: Values, drawn: Values) -> tuple[Values, Values]:
-    """Estimates (k,) less the bias of drawn ones (replicates, k), and these' deviations (k,)."""
-    bias = drawn.mean(axis=0) - estimates
-    return estimates - bias, drawn.std(axis=0, ddof=1)
-
-
-def _normal_quantile(level: float) -> float:
-    """How many deviations to both sides of its mean hold this share of a normal distribution."""
-    return NormalDist().inv_cdf((1.0 + level) / 2)
-
-
-def _put(result: dict[str, Any], key: Key, value: Any) -> None:
-    """Store a value under one key, or under a key within a key."""
-    *outer, last = key
-    for name in outer:
-        result = result.setdefault(name, {})
-    result[last] = value
-
-
-def _facts(
-    replicates: int, unusable: int, level: float, seed: int, speakers: int
-) -> dict[str, float | int]:
-    """What the intervals rest on."""
-    return {
-        "level": level,
-        "replicates": replicates,
-        "unusable_replicates": unusable,
-        "seed": seed,
-        "speakers": speakers,
-    }
+def _normal(estimates: Values, drawn: Values, level: float) -> tuple[Values, Values, Values]:
+    """Estimates (k,) less the bias of drawn ones (draws, k), deviations, and half the intervals."""
+    bias, deviations = drawn.mean(axis=0) - estimates, drawn.std(axis=0, ddof=1)
+    return estimates - bias, deviations, NormalDist().inv_cdf((1.0 + level) / 2) * deviations

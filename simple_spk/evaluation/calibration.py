@@ -2,19 +2,13 @@
 
     llr = offset + weight * score + the sum of weight * quality measure
 
-trained on one list and applied to others. The Bayes threshold of an application
-(``metrics.bayes_threshold``) then gives the decision; ``act_dcf`` and ``cllr`` measure its cost.
-
-The classes are weighted by the target prior, whatever their numbers of trials: the ratios are best
-for applications with that share of targets. The default 0.01 is that of the usual minDCF; 0.5
-minimizes Cllr.
+trained on one list and applied to others. The classes are weighted by the target prior, whatever
+their numbers of trials: the ratios are best for applications with that share of targets. The
+default 0.01 is that of the usual minDCF; 0.5 minimizes Cllr.
 
 If the scores separate the classes without an error, any scale would fit them. Then one non-target
 counts as if it had scored like the targets, and one target like the non-targets, so that ratios are
 limited by the number of trials (as with Platt's smoothed labels, but for any prior).
-
-For decisions with a bounded false-accept rate there are thresholds, measured as far as the
-non-targets of the list suffice, and extrapolated beyond.
 """
 
 import itertools
@@ -29,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simple_spk.evaluation.error_rates import checked_trials, require_all
 from simple_spk.io.atomic_file import write_text
 
 VERSION = 2
@@ -38,6 +33,7 @@ FEWEST_FALSE_ACCEPTS = 10
 RIDGE = 1e-9  # on weights of standardized features: bounds that of a feature that adds nothing
 DURATION = "log_duration"  # suffix of the names of the quality measures of durations
 
+Values = NDArray[np.float64]
 Quality = Mapping[str, NDArray[np.floating]]  # measures (n,) of the n trials, by name
 
 
@@ -50,13 +46,7 @@ class RateThreshold(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Weights of a score and of quality measures, and what they were trained on.
-
-    false_accept_thresholds: pairs of a false-accept rate and the ratio to accept from, measured on
-        the non-targets of that list, rates falling.
-    quality_ranges: the least and the greatest value that each measure had on that list. A measure
-        outside is clipped, because nothing was learned about it.
-    """
+    """Weights of a score and of quality measures, and what they were trained on."""
 
     score_weight: float
     offset: float
@@ -65,7 +55,9 @@ class Calibration:
     trained_on: str
     trials: int
     targets: int
+    # False-accept rates, falling, each with the ratio to accept from, measured on the non-targets.
     false_accept_thresholds: tuple[tuple[float, float], ...] = ()
+    # Least and greatest value of each measure; one outside is clipped: nothing is known about it.
     quality_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -73,7 +65,7 @@ class Calibration:
         """Whether one of the quality measures is of durations."""
         return any(name.endswith(DURATION) for name in self.quality_weights)
 
-    def apply(self, scores: ArrayLike, quality: Quality | None = None) -> NDArray[np.float64]:
+    def apply(self, scores: ArrayLike, quality: Quality | None = None) -> Values:
         """Natural-log likelihood ratios (n,) of scores (n,) and the quality measures they need."""
         given = quality or {}
         absent = sorted(set(self.quality_weights) - set(given))
@@ -93,15 +85,12 @@ class Calibration:
     def threshold_at(self, false_accept_rate: float, voices: int = 1) -> RateThreshold:
         """The ratio from which acceptance is wrong for at most that share of non-targets.
 
-        With several voices the rate is divided by their number. Between measured rates the ratio is
-        interpolated over their logarithms. Below the lowest one, at most exp(-t) of non-targets
-        have a calibrated ratio of t or more, and the share falls at least as fast from the last
-        measured point on: the stricter of the two counts.
+        Several voices share the rate. Between measured rates the ratio is interpolated over their
+        logarithms. Below the lowest one, at most exp(-t) of non-targets have a calibrated ratio of
+        t or more, and the share falls as fast from the last measured point on: the stricter counts.
         """
         if not 0.0 < false_accept_rate < 1.0:
-            raise ValueError(
-                f"a false-accept rate lies strictly between 0 and 1, not {false_accept_rate}"
-            )
+            raise ValueError(f"a FAR lies strictly between 0 and 1, not {false_accept_rate}")
         false_accept_rate /= voices
         wanted = -math.log(false_accept_rate)
         if not self.false_accept_thresholds:
@@ -114,12 +103,8 @@ class Calibration:
 
     def plain(self) -> dict[str, Any]:
         """All of it as plain data, for JSON and YAML."""
-        return {
-            "calibration_version": VERSION,
-            **asdict(self),
-            "false_accept_thresholds": [list(pair) for pair in self.false_accept_thresholds],
-            "quality_ranges": {name: list(ends) for name, ends in self.quality_ranges.items()},
-        }
+        lists_for_tuples = json.loads(json.dumps(asdict(self)))
+        return {"calibration_version": VERSION, **lists_for_tuples}
 
     @classmethod
     def from_plain(cls, content: object) -> "Calibration":
@@ -127,8 +112,7 @@ class Calibration:
         if not isinstance(content, dict) or content.get("calibration_version") != VERSION:
             raise ValueError(f"no calibration of version {VERSION}")
         content = {name: value for name, value in content.items() if name != "calibration_version"}
-        problem = _problem(content)
-        if problem:
+        if problem := _problem(content):
             raise ValueError(problem)
         pairs, ranges = content["false_accept_thresholds"], content["quality_ranges"]
         content["false_accept_thresholds"] = tuple((float(r), float(t)) for r, t in pairs)
@@ -146,17 +130,12 @@ class Calibration:
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"no calibration file at {path}: correct the path")
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{path} is not JSON ({error}); expected {_ORIGIN}") from error
-        try:
-            return cls.from_plain(content)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}; expected {_ORIGIN}: train it again") from error
-
-
-_ORIGIN = "a file of simple-spk calibrate"
+        try:  # text that is no UTF-8 or no JSON is a ValueError too
+            return cls.from_plain(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{path}: {error}; expected a file of simple-spk calibrate: train it again"
+            ) from error
 
 
 def train_calibration(
@@ -170,18 +149,12 @@ def train_calibration(
 
     Minimizes the cross-entropy of the labels at ``target_prior``, a convex function, by Newton's
     method with exact derivatives; features are standardized inside, so their units do not matter.
-    Features that separate the classes are fitted once more with a doubt: see above.
     """
     if not 0.0 < target_prior < 1.0:
         raise ValueError(f"target_prior must lie strictly between 0 and 1, not {target_prior}")
-    labels = np.asarray(is_target).astype(bool)
+    values, labels, _ = checked_trials(scores, is_target)
     targets = int(np.count_nonzero(labels))
-    if labels.ndim != 1 or not 0 < targets < len(labels):
-        raise ValueError(
-            f"found {targets} targets and {labels.size - targets} non-targets of shape "
-            f"{labels.shape}; at least one of each in one dimension is needed to calibrate"
-        )
-    named = {"score": np.asarray(scores)} | dict(quality or {})
+    named = {"score": values} | dict(quality or {})
     columns = [_measure(name, values, len(labels)) for name, values in named.items()]
     means, deviations = np.array([[x.mean(), x.std()] for x in columns]).T
     # Rounding alone gives a constant feature some deviation; scaled up, that would be a feature.
@@ -191,7 +164,8 @@ def train_calibration(
     as_target = np.where(labels, target_prior / targets, 0.0)
     as_nontarget = np.where(labels, 0.0, (1.0 - target_prior) / nontargets)
     weights = _minimum(features, as_target, as_nontarget, target_prior)
-    if _separates(weights @ features, labels):
+    fitted = weights @ features
+    if fitted[labels].min() >= fitted[~labels].max() and fitted.min() < fitted.max():
         as_target[~labels] = target_prior / ((targets + 2) * nontargets)
         as_nontarget[labels] = (1.0 - target_prior) / ((nontargets + 2) * targets)
         weights = _minimum(features, as_target, as_nontarget, target_prior)
@@ -206,11 +180,17 @@ def train_calibration(
         targets=targets,
         quality_ranges={
             name: (float(values.min()), float(values.max()))
-            for name, values in zip(list(named)[1:], columns[1:], strict=True)
+            for name, values in list(zip(named, columns, strict=True))[1:]
         },
     )
-    ratios = trained.apply(columns[0], quality)
-    return replace(trained, false_accept_thresholds=_rate_thresholds(ratios[~labels]))
+    falling = np.sort(trained.apply(columns[0], quality)[~labels])[::-1]
+    # Just above the first one that must not be accepted: right with any number of ties.
+    thresholds = tuple(
+        (rate, float(np.nextafter(falling[int(rate * nontargets)], np.inf)))
+        for rate in RATES
+        if int(rate * nontargets) >= FEWEST_FALSE_ACCEPTS
+    )
+    return replace(trained, false_accept_thresholds=thresholds)
 
 
 def quality_measures(
@@ -218,21 +198,16 @@ def quality_measures(
     test: NDArray[np.integer],
     durations_seconds: NDArray[np.floating] | None = None,
     embeddings: NDArray[np.floating] | None = None,
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Values]:
     """Quality measures (n,) of trials whose sides (n,) are rows of what is known of recordings.
 
     Of ``durations_seconds`` (recordings,) the logarithm, of ``embeddings`` (recordings, dim) the
     length, which grows with the confidence of a SimPLE encoder; of both the lesser and the greater
     of the two sides, so that enrollment and test can change places.
     """
-    of_recordings: dict[str, NDArray[np.float64]] = {}
+    of_recordings: dict[str, Values] = {}
     if durations_seconds is not None:
-        if not np.all(durations_seconds > 0):
-            shortest = int(np.argmin(durations_seconds))
-            raise ValueError(
-                f"durations must be positive, but that of recording {shortest} is "
-                f"{durations_seconds[shortest]} s: correct it"
-            )
+        require_all(durations_seconds > 0, durations_seconds, "durations must be positive")
         of_recordings[DURATION] = np.log(durations_seconds.astype(np.float64))
     if embeddings is not None:
         of_recordings["length"] = np.linalg.norm(embeddings.astype(np.float64), axis=1)
@@ -243,30 +218,9 @@ def quality_measures(
     return found
 
 
-def _rate_thresholds(nontarget_ratios: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
-    """The false-accept rates that ratios (n,) of non-targets can tell, and from where to accept."""
-    falling = np.sort(nontarget_ratios)[::-1]
-    found = []
-    for rate in RATES:
-        accepted = int(rate * len(falling))
-        if accepted >= FEWEST_FALSE_ACCEPTS:
-            # Just above the first one that must not be accepted: right with any number of ties.
-            found.append((rate, float(np.nextafter(falling[accepted], np.inf))))
-    return tuple(found)
-
-
-def _separates(scores: NDArray[np.float64], labels: NDArray[np.bool_]) -> bool:
-    """Whether no score (n,) of a target lies below that of any non-target, and some above."""
-    no_errors = scores[labels].min() >= scores[~labels].max()
-    return bool(no_errors and scores.min() < scores.max())
-
-
 def _minimum(
-    features: NDArray[np.float64],
-    as_target: NDArray[np.float64],
-    as_nontarget: NDArray[np.float64],
-    target_prior: float,
-) -> NDArray[np.float64]:
+    features: Values, as_target: Values, as_nontarget: Values, target_prior: float
+) -> Values:
     """The weights (k,) of features (k, n), the last of which is 1, with the least cross-entropy.
 
     A trial counts as a target with one mass (n,), and as a non-target with another.
@@ -278,40 +232,32 @@ def _minimum(
     prior_log_odds = math.log(target_prior / (1.0 - target_prior))
     ridge = np.append(np.full(len(features) - 1, RIDGE), 0.0)
 
-    def cost(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def cost(weights: Values) -> tuple[float, Values]:
         log_odds = weights @ features + prior_log_odds
-        value = as_target @ np.logaddexp(0.0, -log_odds) + as_nontarget @ np.logaddexp(
-            0.0, log_odds
-        )
+        value = as_target @ np.logaddexp(0.0, -log_odds)
+        value += as_nontarget @ np.logaddexp(0.0, log_odds)
         slopes = as_nontarget * expit(log_odds) - as_target * expit(-log_odds)
         return float(value + ridge @ weights**2 / 2), features @ slopes + ridge * weights
 
-    def curvature(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def curvature(weights: Values) -> Values:
         certainty = expit(weights @ features + prior_log_odds)
         bends = (as_target + as_nontarget) * certainty * (1 - certainty)
         return (features * bends) @ features.T + np.diag(ridge)
 
-    start = np.zeros(len(features))
-    found = minimize(
-        cost, start, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-12}
-    )
+    settings = {"method": "trust-exact", "options": {"gtol": 1e-12}}
+    found = minimize(cost, np.zeros(len(features)), jac=True, hess=curvature, **settings)
     # ``found.success`` is of no use: at the minimum, rounding may prevent further improvement.
     if not np.max(np.abs(found.jac)) < 1e-6:
         raise ValueError(f"the calibration did not converge ({found.message}): check the scores")
     return found.x
 
 
-def _measure(name: str, values: NDArray[Any], count: int) -> NDArray[np.float64]:
+def _measure(name: str, values: NDArray[Any], count: int) -> Values:
     """A feature (count,) as float64, or a ValueError that says what is wrong with it."""
     if values.shape != (count,):
         raise ValueError(f"{name} has shape {values.shape}; expected ({count},), one per trial")
     values = values.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        raise ValueError(
-            f"{len(bad)} of {count} values of {name} are not finite, the first at index {bad[0]}: "
-            f"{values[bad[0]]}; every trial needs a finite one"
-        )
+    require_all(np.isfinite(values), values, f"every {name} must be finite")
     return values
 
 
@@ -320,7 +266,7 @@ def _problem(content: dict[str, Any]) -> str | None:
     fields = Calibration.__dataclass_fields__
     if set(content) != set(fields):
         return f"found the fields {', '.join(content)} instead of {', '.join(fields)}"
-    quality = content["quality_weights"]
+    quality, ranges = content["quality_weights"], content["quality_ranges"]
     if not isinstance(quality, dict):
         return "quality_weights is not a mapping"
     numbers = {name: content[name] for name in ("score_weight", "offset", "target_prior")} | quality
@@ -332,24 +278,18 @@ def _problem(content: dict[str, Any]) -> str | None:
     for name, kind in (("trained_on", str), ("trials", int), ("targets", int)):
         if type(content[name]) is not kind:
             return f"{name} is {content[name]!r}"
-    ranges = content["quality_ranges"]
     if not isinstance(ranges, dict) or not set(ranges) <= set(quality):
         return "quality_ranges is not a mapping of the quality measures"
     for name, ends in ranges.items():
         if not _is_pair(ends) or ends[0] > ends[1]:
             return f"quality_ranges: {name} is {ends!r}, not from a number to a greater one"
-    return _problem_of_pairs(content["false_accept_thresholds"])
-
-
-def _problem_of_pairs(pairs: Any) -> str | None:
-    """What is wrong with the false-accept thresholds of a calibration file, if anything is."""
+    pairs = content["false_accept_thresholds"]
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         return "false_accept_thresholds is not a list of pairs of numbers"
     if not all(0.0 < rate < 1.0 for rate, _ in pairs):
         return "false_accept_thresholds has a rate that is not between 0 and 1"
-    for (rate, ratio), (next_rate, next_ratio) in itertools.pairwise(pairs):
-        if not (next_rate < rate and next_ratio >= ratio):
-            return "false_accept_thresholds: rates must fall, and their thresholds not"
+    if any(b[0] >= a[0] or b[1] < a[1] for a, b in itertools.pairwise(pairs)):
+        return "false_accept_thresholds: rates must fall, and their thresholds not"
     return None
 
 
@@ -360,6 +300,5 @@ def _is_pair(value: Any) -> bool:
 
 def _is_finite_number(value: Any) -> bool:
     """Whether plain data is a number that a float can hold; True and False are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= sys.float_info.max  # false of NaN, and right for integers of any size
+    # The comparison is false of NaN, and right for integers of any size.
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max

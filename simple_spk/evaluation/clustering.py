@@ -6,7 +6,7 @@ it holds, any hierarchical clustering that is cut between the two recovers the s
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +19,8 @@ LINKAGES = ("average", "complete", "single")
 # Clustering keeps two numbers of 8 bytes for each pair: 0.8 gigabytes for this many recordings.
 MOST_CLUSTERED = 10_000
 PAIRS_AT_ONCE = 2**24
-
-
-class ScoreFactors(NamedTuple):
-    """Embeddings whose inner products are similarities: of i and j, queries[i] @ keys[j]."""
-
-    queries: NDArray[np.float32]  # (n, dim + extra)
-    keys: NDArray[np.float32]  # (n, dim + extra)
-
-    def blocks(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Blocks of similarities (rows, n - start), each with its first row and column, start."""
-        size = max(1, PAIRS_AT_ONCE // len(self.keys))
-        for start in range(0, len(self.keys), size):
-            yield start, self.queries[start : start + size] @ self.keys[start:].T
+# Queries and keys, both (n, dim + extra): the similarity of i and j is queries[i] @ keys[j].
+Sides = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 def cluster_summary(
@@ -53,34 +42,35 @@ def cluster_summary(
             f"found {len(speakers)} recordings of {len(counts)} speakers; clusters need two "
             f"speakers, and one with two recordings"
         )
-    sides = queries_and_keys(embeddings, similarity)
-    factors = ScoreFactors(*(side.cpu().numpy() for side in sides))
+    queries, keys = (side.cpu().numpy() for side in queries_and_keys(embeddings, similarity))
     chosen = _whole_speakers(speakers, most_clustered)
-    pairs = _dissimilarities(ScoreFactors(factors.queries[chosen], factors.keys[chosen]))
+    pairs = _similarities((queries[chosen], keys[chosen]))
+    greatest = float(pairs.max())
+    np.subtract(greatest, pairs, out=pairs)  # dissimilarities from here on
+    labels = speakers[chosen]
     return {
         "recordings": len(speakers),
         "speakers": len(counts),
-        **_extremes(names, factors, speakers),
+        **_extremes(names, (queries, keys), speakers),
         "clustered_recordings": len(chosen),
-        "clustered_speakers": len(np.unique(speakers[chosen])),
+        "clustered_speakers": len(np.unique(labels)),
         "linkage": {
-            method: _clustering(pairs, speakers[chosen], method, threshold) for method in LINKAGES
+            method: _clustering(hierarchy.linkage(pairs, method), greatest, labels, threshold)
+            for method in LINKAGES
         },
     }
 
 
-def _extremes(
-    names: Sequence[str], factors: ScoreFactors, speakers: NDArray[np.int64]
-) -> dict[str, Any]:
+def _extremes(names: Sequence[str], sides: Sides, speakers: NDArray[np.int64]) -> dict[str, Any]:
     """The least similarity within speakers, the greatest between them, and the pairs beyond."""
     lowest_within, lowest_between = [], []  # of each block; those between with the other sign
-    for start, block, same, other in _pairs(factors, speakers):
+    for start, block, same, other in _pairs(sides, speakers):
         lowest_within.append(_lowest(np.where(same, block, np.inf), start))
         lowest_between.append(_lowest(np.where(other, -block, np.inf), start))
     (least, *least_pair), (greatest, *greatest_pair) = min(lowest_within), min(lowest_between)
     greatest = -greatest
     within = between = below = above = 0
-    for _, block, same, other in _pairs(factors, speakers):
+    for _, block, same, other in _pairs(sides, speakers):
         within += int(np.count_nonzero(same))
         between += int(np.count_nonzero(other))
         below += int(np.count_nonzero(same & (block <= greatest)))
@@ -103,10 +93,10 @@ def _lowest(values: NDArray[np.float32], start: int) -> tuple[float, int, int]:
 
 
 def _pairs(
-    factors: ScoreFactors, speakers: NDArray[np.int64]
+    sides: Sides, speakers: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]]:
     """Blocks of similarities, with masks of the pairs (each once) of one and of two speakers."""
-    for start, block in factors.blocks():
+    for start, block in _blocks(sides):
         rows = np.arange(start, start + len(block))
         later = rows[:, None] < np.arange(start, len(speakers))
         same = speakers[rows][:, None] == speakers[start:]
@@ -121,53 +111,44 @@ def _whole_speakers(speakers: NDArray[np.int64], most: int) -> NDArray[np.int64]
     order = np.random.default_rng(0).permutation(len(numbers))
     fitting = order[np.cumsum(counts[order]) <= most]
     if len(fitting) < 2:
-        raise ValueError(
-            f"two speakers have more than {most} recordings together, too many to cluster"
-        )
+        raise ValueError(f"two speakers have over {most} recordings, which is too many to cluster")
     return np.flatnonzero(np.isin(inverse, fitting))
 
 
-class _Dissimilarities(NamedTuple):
-    """Greatest similarity minus that of each pair, in scipy's order: i < j, row by row."""
+def _blocks(sides: Sides) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Blocks of similarities (rows, n - start), each with its first row and column, start."""
+    queries, keys = sides
+    size = max(1, PAIRS_AT_ONCE // len(keys))
+    for start in range(0, len(keys), size):
+        yield start, queries[start : start + size] @ keys[start:].T
 
-    greatest: float
-    values: NDArray[np.float64]  # (n (n - 1) / 2,)
 
-
-def _dissimilarities(factors: ScoreFactors) -> _Dissimilarities:
-    """The dissimilarities of all pairs."""
-    n = len(factors.keys)
+def _similarities(sides: Sides) -> NDArray[np.float64]:
+    """The similarities (n (n - 1) / 2,) of all pairs, in scipy's order: i < j, row by row."""
+    n = len(sides[0])
     values = np.empty(n * (n - 1) // 2)
     filled = 0
-    for _, block in factors.blocks():
+    for _, block in _blocks(sides):
         for row, similarities in enumerate(block):
             later = similarities[row + 1 :]
             values[filled : filled + len(later)] = later
             filled += len(later)
-    greatest = float(values.max())
-    np.subtract(greatest, values, out=values)
-    return _Dissimilarities(greatest, values)
+    return values
 
 
 def _clustering(
-    pairs: _Dissimilarities, speakers: NDArray[np.int64], method: str, threshold: float | None
+    tree: NDArray[np.float64], greatest: float, speakers: NDArray[np.int64], threshold: float | None
 ) -> dict[str, Any]:
-    """The clusters of a hierarchical clustering at the own and at the best threshold."""
-    tree = hierarchy.linkage(pairs.values, method)
-    heights = pairs.greatest - tree[:, 2]  # similarities at which clusters merge, falling
+    """The clusters of a tree of scipy's linkage at the own and at the best threshold."""
+    heights = greatest - tree[:, 2]  # similarities at which clusters merge, falling
     indices = rand_indices(tree, speakers)
     # A threshold lies between two merges of different heights, or beyond all of them.
     possible = np.append(heights, -np.inf) < np.insert(heights, 0, np.inf)
     best = int(np.where(possible, indices, -np.inf).argmax())
-    return {
-        "at_own_threshold": None
-        if threshold is None
-        else _cut(int((heights > threshold).sum()), threshold, indices),
-        # Half way between the last merge that is made and the first that is not.
-        "at_best_threshold": _cut(
-            best, float(heights[max(0, best - 1) : best + 1].mean()), indices
-        ),
-    }
+    own = None if threshold is None else _cut(int((heights > threshold).sum()), threshold, indices)
+    # Half way between the last merge that is made and the first that is not.
+    middle = float(heights[max(0, best - 1) : best + 1].mean())
+    return {"at_own_threshold": own, "at_best_threshold": _cut(best, middle, indices)}
 
 
 def _cut(merges: int, threshold: float, indices: NDArray[np.float64]) -> dict[str, Any]:
@@ -201,6 +182,5 @@ def rand_indices(tree: NDArray[np.float64], speakers: NDArray[np.int64]) -> NDAr
     of_speakers, all_pairs = (counts * (counts - 1) / 2).sum(), n * (n - 1) / 2
     expected = together * of_speakers / all_pairs
     largest = (together + of_speakers) / 2
-    return np.where(
-        largest == expected, 1.0, (right - expected) / np.maximum(largest - expected, 1e-300)
-    )
+    indices = (right - expected) / np.maximum(largest - expected, 1e-300)
+    return np.where(largest == expected, 1.0, indices)

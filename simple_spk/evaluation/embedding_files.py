@@ -26,13 +26,10 @@ class Embeddings:
         source = "embeddings" if self.path is None else self.path
         if self.matrix.ndim != 2 or len(self.ids) != len(self.matrix):
             raise ValueError(
-                f"{source}: found {len(self.ids)} ids and an array {self.matrix.shape}; expected "
-                "n ids and an array (n, dim)"
+                f"{source}: {len(self.ids)} ids, but an array {self.matrix.shape}, not (ids, dim)"
             )
         if self.matrix.dtype.kind != "f" or not np.isfinite(self.matrix).all():
-            raise ValueError(
-                f"{source}: some embeddings hold values that are not numbers: make them again"
-            )
+            raise ValueError(f"{source}: some embeddings are not numbers: make them again")
         if len(self.row_of_id) < len(self.ids):
             twice = next(name for row, name in enumerate(self.ids) if self.row_of_id[name] != row)
             raise ValueError(f"{source}: the id {twice} stands for several embeddings")
@@ -49,7 +46,7 @@ class Embeddings:
         """The names that have no embedding here."""
         return [name for name in names if name not in self.row_of_id]
 
-    def of(self, names: Sequence[str], source: Path | None = None) -> NDArray[np.float32]:
+    def of(self, names: Sequence[str], source: Path | str | None = None) -> NDArray[np.float32]:
         """The embeddings (names, dim) of ids, in their order; ``source`` is where they stand."""
         absent = self.missing(names)
         if absent:
@@ -69,17 +66,13 @@ def check_format(path: Path, ids: Sequence[str]) -> None:
         from simple_spk.evaluation.kaldi_files import check_names  # rarely needed
 
         check_names(path, ids)
-    if path.suffix == ".safetensors":
-        broken = [name for name in ids if "\n" in name]
-        if broken:
-            raise ValueError(f"{path}: the id {broken[0]!r} has a line break: rename it")
+    for name in ids if path.suffix == ".safetensors" else ():
+        if "\n" in name:
+            raise ValueError(f"{path}: the id {name!r} has a line break: rename it")
 
 
 def write_embeddings(
-    path: str | Path,
-    ids: Sequence[str],
-    embeddings: NDArray[np.float32],
-    origin: str | None = None,
+    path: str | Path, ids: Sequence[str], embeddings: NDArray[np.float32], origin: str | None = None
 ) -> None:
     """Write ids and embeddings (n, dim) in the format of the suffix, atomically.
 
@@ -111,25 +104,19 @@ def read_embeddings(path: str | Path) -> Embeddings:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no embeddings at {path}: make them with simple-spk embed")
-    ids: list[str]
-    matrix: NDArray[np.generic]
-    origin = None
     if path.suffix in (".ark", ".scp"):
         from simple_spk.evaluation.kaldi_files import read_vectors
 
-        ids, matrix = read_vectors(path)
-    else:
-        suffix, read = (".npz", _read_npz)
-        if path.suffix == ".safetensors":
-            suffix, read = (".safetensors", _read_safetensors)
-        try:
-            ids, matrix, origin = read(path)
-        # numpy, zipfile and safetensors raise many kinds of errors on damaged bytes
-        except Exception as error:
-            raise ValueError(
-                f"{path} is not a {suffix} file with the arrays ids and embeddings ({error}): make "
-                "it again"
-            ) from error
+        return Embeddings(*read_vectors(path), path)
+    is_safe = path.suffix == ".safetensors"
+    try:
+        ids, matrix, origin = (_read_safetensors if is_safe else _read_npz)(path)
+    # numpy, zipfile and safetensors raise many kinds of errors on damaged bytes
+    except Exception as error:
+        raise ValueError(
+            f"{path} is not a {'.safetensors' if is_safe else '.npz'} file with the arrays ids and "
+            f"embeddings ({error}): make it again"
+        ) from error
     if matrix.dtype.kind != "f":
         raise ValueError(f"{path}: embeddings are of type {matrix.dtype}; expected floats")
     return Embeddings(ids, matrix.astype(np.float32, copy=False), path, origin)

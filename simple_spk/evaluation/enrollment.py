@@ -1,6 +1,7 @@
 """Enrolled speakers: several recordings make one template, compared as one embedding is."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -36,7 +37,7 @@ def read_enrollments(path: str | Path) -> Enrollments:
         model, *recordings = [field.decode() for field in line.split()] or [""]
         problem = ""
         if not recordings:
-            problem = "expected 'model recording recording ...'"
+            problem = "expected 'model recording ...'"
         elif model in recordings_of_model:
             problem = f"but {model} stands in an earlier line: put its recordings into one"
         elif len(set(recordings)) < len(recordings):
@@ -45,9 +46,7 @@ def read_enrollments(path: str | Path) -> Enrollments:
             raise ValueError(f"{path}, line {number}: found {shown(line)}; {problem}")
         recordings_of_model[model] = recordings
     if not recordings_of_model:
-        raise ValueError(
-            f"{path}, line 1: found a blank line; expected 'model recording recording ...'"
-        )
+        raise ValueError(f"{path}, line 1: found a blank line; expected 'model recording ...'")
     return Enrollments(recordings_of_model, path)
 
 
@@ -55,13 +54,10 @@ def recordings_needed(lists: Sequence[Trials], enrollments: Enrollments | None) 
     """The recordings, each once, that must be embedded to score some lists."""
     needed: dict[str, None] = {}
     for trials in lists:
-        if enrollments is None:
-            needed.update(dict.fromkeys(trials.ids))
-            continue
-        for name, is_model in zip(trials.ids, _are_models(trials, enrollments), strict=True):
-            needed.update(
-                dict.fromkeys(enrollments.recordings_of_model[name] if is_model else [name])
-            )
+        names: Iterable[str] = trials.ids
+        if enrollments is not None:
+            names = itertools.chain.from_iterable(_groups(trials, enrollments)[0])
+        needed.update(dict.fromkeys(names))
     return list(needed)
 
 
@@ -77,19 +73,16 @@ def embeddings_of_trials(
     """
     if enrollments is None:
         return embeddings.of(trials.ids, trials.path)
-    is_model = _are_models(trials, enrollments)
-    table = np.empty((len(trials.ids), embeddings.matrix.shape[1]), dtype=np.float32)
-    tested, models = np.flatnonzero(~is_model), np.flatnonzero(is_model)
-    table[tested] = embeddings.of([trials.ids[index] for index in tested.tolist()], trials.path)
-    groups = [enrollments.recordings_of_model[trials.ids[index]] for index in models.tolist()]
-    parts = embeddings.of([name for group in groups for name in group], enrollments.path)
-    if kind == "normalized":
-        lengths = np.linalg.norm(parts, axis=1, keepdims=True)
-        parts = parts / np.maximum(lengths, np.finfo(np.float32).tiny)
+    groups, is_model = _groups(trials, enrollments)
     sizes = np.array([len(group) for group in groups])
+    names = list(itertools.chain.from_iterable(groups))
+    parts = embeddings.of(names, f"{trials.path} and {enrollments.path}")
+    if kind == "normalized":
+        enrolled = np.repeat(is_model, sizes)
+        lengths = np.linalg.norm(parts[enrolled], axis=1, keepdims=True)
+        parts[enrolled] /= np.maximum(lengths, np.finfo(np.float32).tiny)
     sums = np.add.reduceat(parts, np.cumsum(sizes) - sizes, axis=0)
-    table[models] = sums / sizes[:, None]
-    return table
+    return (sums / sizes[:, None]).astype(np.float32)
 
 
 def read_durations(manifest: str | Path) -> dict[str, float]:
@@ -114,35 +107,27 @@ def durations_of_trials(
         )
     if enrollments is None:
         return np.array([seconds_of_recording[name] for name in trials.ids])
-    is_model = _are_models(trials, enrollments)
-    return np.array(
-        [
-            sum(map(seconds_of_recording.__getitem__, enrollments.recordings_of_model[name]))
-            if model
-            else seconds_of_recording[name]
-            for name, model in zip(trials.ids, is_model, strict=True)
-        ]
-    )
+    groups, _ = _groups(trials, enrollments)
+    return np.array([sum(map(seconds_of_recording.__getitem__, group)) for group in groups])
 
 
-def _are_models(trials: Trials, enrollments: Enrollments) -> NDArray[np.bool_]:
-    """Which names (ids,) of a list are models, that is, stand on its enroll side."""
+def _groups(trials: Trials, enrolled: Enrollments) -> tuple[list[list[str]], NDArray[np.bool_]]:
+    """The recordings of each name (ids,) of a list, and which are models (on its enroll side)."""
     is_model = np.zeros(len(trials.ids), dtype=bool)
     is_model[trials.enroll] = True
-    unknown = [
-        trials.ids[index]
-        for index in np.flatnonzero(is_model).tolist()
-        if trials.ids[index] not in enrollments.recordings_of_model
-    ]
+    of_model = enrolled.recordings_of_model
+    models = [trials.ids[index] for index in np.flatnonzero(is_model).tolist()]
+    unknown = [name for name in models if name not in of_model]
     if unknown:
         raise ValueError(
             f"{len(unknown)} names on the enroll side of {trials.path} are no models of "
-            f"{enrollments.path} (first: {', '.join(unknown[:3])}): add their lines"
+            f"{enrolled.path} (first: {', '.join(unknown[:3])}): add their lines"
         )
     both = trials.test[is_model[trials.test]]
     if len(both):
         raise ValueError(
-            f"{trials.path}: {trials.ids[both[0]]} is a model of {enrollments.path}, but stands on "
+            f"{trials.path}: {trials.ids[both[0]]} is a model of {enrolled.path}, but stands on "
             "the test side too, where recordings do: rename one of them"
         )
-    return is_model
+    named = zip(trials.ids, is_model.tolist(), strict=True)
+    return [of_model[name] if model else [name] for name, model in named], is_model

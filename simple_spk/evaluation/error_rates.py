@@ -1,7 +1,6 @@
 """Both error rates of a verification system at every threshold, exact, from scores and labels.
 
-``error_rates`` is the one truth, of which every measure in ``metrics`` is a short reading, so that
-they never disagree on what a tie or a weight means. A hundred million trials need no whole curve:
+Every measure in ``metrics`` is read from them. A hundred million trials need no whole curve:
 ``sort_trials`` sorts each class once, and gives the rates at any thresholds.
 """
 
@@ -21,9 +20,8 @@ class ErrorRates:
 
     A trial is accepted when ``score >= threshold``. The thresholds are the distinct scores, rising,
     and then +inf: the first accepts every trial (miss 0, false alarm 1), the last rejects every
-    trial (miss 1, false alarm 0), and no threshold in between gives other rates. Along the arrays
-    misses never fall and false alarms never rise. Equal scores are one step, never an order.
-    A part of the curve has the same form, with some of the thresholds left out.
+    trial (miss 1, false alarm 0), and no threshold in between gives other rates. Equal scores are
+    one step. A part of the curve has the same form, with some of the thresholds left out.
     """
 
     thresholds: NDArray[np.floating[Any]]  # in the precision of the scores
@@ -73,10 +71,7 @@ class RankedTrials(NamedTuple):
         return ErrorRates(thresholds, misses, false_alarms / self.nontargets.mass)
 
     def thresholds_between(self, lowest: float, highest: float) -> NDArray[Any]:
-        """The distinct scores from ``lowest`` to ``highest``, rising; then +inf if that is highest.
-
-        Both bounds have to be scores, or infinite.
-        """
+        """The distinct scores between two bounds (scores or infinite), rising; +inf if a bound."""
         bounds = np.array([lowest, highest], dtype=self.targets.scores.dtype)
         inside = [bounds[1:]]  # one of the scores anyway, unless it is +inf
         for scores, _ in self:
@@ -94,10 +89,15 @@ def sort_trials(
 
     Bare values are sorted, class by class: a fraction of the time and memory of an argsort.
     """
-    values, labels, masses = _checked(scores, is_target, weights)
-    if masses is not None:
-        return RankedTrials(*(_weighted_ranks(values, masses, c) for c in (labels, ~labels)))
-    return RankedTrials(*(Ranks(_sorted_members(values, labels, c)) for c in (True, False)))
+    values, labels, masses = checked_trials(scores, is_target, weights)
+    if masses is None:
+        return RankedTrials(*(Ranks(_sorted_members(values, labels, c)) for c in (True, False)))
+    ranks = []
+    for members in (labels & (masses > 0), ~labels & (masses > 0)):
+        order = np.argsort(values[members])
+        below = np.append(0.0, np.cumsum(masses[members][order]))
+        ranks.append(Ranks(values[members][order], below))
+    return RankedTrials(*ranks)
 
 
 def error_rates(
@@ -119,7 +119,7 @@ def error_rates(
 
 
 def error_rates_at(
-    scores: ArrayLike, is_target: ArrayLike, threshold: float, weights: ArrayLike | None = None
+    scores: ArrayLike, is_target: ArrayLike, threshold: float
 ) -> tuple[float, float]:
     """Miss and false alarm rate of accepting from ``threshold`` upwards, such as SimPLE's own -b.
 
@@ -128,18 +128,14 @@ def error_rates_at(
     """
     if math.isnan(threshold):
         raise ValueError("threshold must be a number, not nan")
-    values, labels, masses = _checked(scores, is_target, weights)
+    values, labels, _ = checked_trials(scores, is_target)
     # As an array: a bare number would be rounded to the precision of the scores.
     is_wrong = (values >= np.array([threshold])) != labels
-    miss, false_alarm = (
-        np.average(is_wrong[members], weights=None if masses is None else masses[members])
-        for members in (labels, ~labels)
-    )
-    return float(miss), float(false_alarm)
+    return float(np.mean(is_wrong[labels])), float(np.mean(is_wrong[~labels]))
 
 
-def _checked(
-    scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None
+def checked_trials(
+    scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.bool_], Rates | None]:
     """Scores, labels and weights as arrays (n,), or a ValueError that says what is wrong."""
     values, labels = np.asarray(scores), np.asarray(is_target)
@@ -155,13 +151,15 @@ def _checked(
     if values.dtype.kind != "f":
         values = values.astype(np.float64)
     if not (np.isfinite(values.min()) and np.isfinite(values.max())):  # NaN would be both
-        _require(np.isfinite(values), values, "scores must be finite")
+        require_all(np.isfinite(values), values, "scores must be finite")
     if labels.dtype != np.bool_:
-        _require((labels == 0) | (labels == 1), labels, "is_target must hold booleans, or 0 and 1")
+        require_all(
+            (labels == 0) | (labels == 1), labels, "is_target must hold booleans, or 0 and 1"
+        )
         labels = labels.astype(bool)
     counted = labels
     if masses is not None:
-        _require(np.isfinite(masses) & (masses >= 0), masses, "weights must be finite and >= 0")
+        require_all(np.isfinite(masses) & (masses >= 0), masses, "weights must be finite and >= 0")
         counted = labels[masses > 0]
     targets = int(np.count_nonzero(counted))
     if not 0 < targets < len(counted):
@@ -172,8 +170,8 @@ def _checked(
     return values, labels, masses
 
 
-def _require(is_good: NDArray[np.bool_], values: NDArray[Any], rule: str) -> None:
-    """Nothing if ``is_good`` (n,) holds throughout; else a ValueError with the first offender."""
+def require_all(is_good: NDArray[np.bool_], values: NDArray[Any], rule: str) -> None:
+    """Raise a ValueError with the first of the values (n,) that is not good, if there is one."""
     bad = len(is_good) - int(np.count_nonzero(is_good))
     if bad:
         first = int(np.argmin(is_good))
@@ -186,8 +184,7 @@ def _sorted_members(
     values: NDArray[Any], labels: NDArray[np.bool_], label: bool, block: int = 2**14
 ) -> NDArray[Any]:
     """The values (n,) that have a label, sorted; in blocks whose indexes stay in the cache."""
-    targets = int(np.count_nonzero(labels))
-    members = np.empty(targets if label else len(values) - targets, dtype=values.dtype)
+    members = np.empty(np.count_nonzero(labels == label), dtype=values.dtype)
     filled = 0
     for start in range(0, len(values), block):
         has_label = labels[start : start + block] == label
@@ -197,13 +194,3 @@ def _sorted_members(
         filled += count
     members.sort()
     return members
-
-
-def _weighted_ranks(
-    values: NDArray[np.floating[Any]], masses: Rates, members: NDArray[np.bool_]
-) -> Ranks:
-    """The ranks of the members of a class, those of weight 0 left out."""
-    members = members & (masses > 0)
-    values, masses = values[members], masses[members]
-    order = np.argsort(values)
-    return Ranks(values[order], np.append(0.0, np.cumsum(masses[order])))

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from simple_spk.data.text_table import numbered_lines, shown
 from simple_spk.io.atomic_file import atomic_write
 
-BINARY_MARK = b"\0B"
-
 
 def read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     """The ids (n,) and vectors (n, dim) of an .ark file, or of those that an .scp file names."""
@@ -46,8 +44,7 @@ def check_names(path: Path, ids: Sequence[str]) -> None:
 
 
 def write_vectors(path: Path, ids: Sequence[str], vectors: NDArray[np.float32]) -> None:
-    """Write vectors (n, dim) as a binary .ark, and an .scp beside it; both whole or not at all."""
-    check_names(path, ids)
+    """Write vectors (n, dim) of checked ids as a binary .ark, and an .scp beside it, atomically."""
     kaldiio = _kaldiio()
     places = []
     with atomic_write(path) as partial, partial.open("wb") as file:
@@ -77,9 +74,8 @@ def _ark_entries(path: Path) -> Iterator[tuple[str, NDArray[np.floating]]]:
 
 def _scp_entries(path: Path) -> Iterator[tuple[str, NDArray[np.floating]]]:
     """The names and arrays that a script file names, in its order; each archive is opened once."""
-    lines = numbered_lines(path, "script file")
     arks: dict[str, Path] = {}
-    entries = [_scp_entry(path, number, line, arks) for number, line in lines]
+    entries = [_scp_entry(path, *line, arks) for line in numbered_lines(path, "script file")]
     for ark, group in itertools.groupby(entries, key=lambda entry: entry[1]):
         with ark.open("rb") as file:
             for name, _, place in group:
@@ -106,13 +102,12 @@ def _scp_entry(
         found = [ark for ark in (Path(file), path.parent / file) if ark.is_file()]
         if len(found) == 2 and not found[0].samefile(found[1]):
             raise ValueError(
-                f"{path}, line {number}: {file} lies both in {Path.cwd()} and beside the script "
-                "file: move one away, or start from another folder"
+                f"{path}, line {number}: {file} lies both in {Path.cwd()} and beside the .scp: "
+                "move one away, or start from another folder"
             )
         if not found:
             raise FileNotFoundError(
-                f"{path}, line {number}: {file} does not exist, neither in {Path.cwd()} nor beside "
-                "the script file: correct the path"
+                f"{path}, line {number}: {file} does not exist in {Path.cwd()} nor beside the .scp"
             )
         arks[file] = found[0]
     return name, arks[file], int(place)
@@ -123,7 +118,7 @@ def _array(path: Path, name: str, file: BinaryIO) -> NDArray[np.floating]:
     place = file.tell()
     start = file.read(64)
     file.seek(place)
-    if not (start.startswith(BINARY_MARK) or start.lstrip().startswith(b"[")):
+    if not (start.startswith(b"\0B") or start.lstrip().startswith(b"[")):
         raise ValueError(
             f"{path}: the entry {name} begins with {start[:8]!r}; expected a vector of Kaldi: "
             "pickles, audio and other things are not opened"
@@ -142,7 +137,5 @@ def _kaldiio() -> ModuleType:
     try:
         import kaldiio
     except ImportError as error:
-        raise ValueError(
-            ".ark and .scp files need the library kaldiio: pip install 'simple_spk[kaldi]'"
-        ) from error
+        raise ValueError(".ark and .scp need kaldiio: pip install 'simple_spk[kaldi]'") from error
     return kaldiio

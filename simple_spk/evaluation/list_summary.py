@@ -1,7 +1,5 @@
 """The summary of a scored trial list as plain data: its identity, metrics and intervals."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +8,9 @@ from numpy.typing import NDArray
 from simple_spk import __version__
 from simple_spk.data.trials import Trials, speakers_by_name, speakers_of_recordings
 from simple_spk.data.voxceleb_lists import fingerprint, wrong_list_hint
-from simple_spk.evaluation.bootstrap import check_draws, intervals
+from simple_spk.evaluation.bootstrap import MetricOptions, intervals
 from simple_spk.evaluation.error_rates import error_rates_at
-from simple_spk.evaluation.metrics import PRIORS, bayes_threshold, summary
+from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import ScoredTrials
 
 SPEAKERS_GUESSED = (
@@ -21,29 +19,6 @@ SPEAKERS_GUESSED = (
     "narrow: give the speakers in a file (--speakers)"
 )
 NOTES = ("hint", "intervals_missing", "intervals_note")  # keys whose values are messages
-
-
-@dataclass(frozen=True)
-class MetricOptions:
-    """Priors and costs of the detection costs, and the draws of the intervals (0: none)."""
-
-    priors: Sequence[float] = PRIORS
-    miss_cost: float = 1.0
-    false_alarm_cost: float = 1.0
-    replicates: int = 0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for prior in self.priors:
-            bayes_threshold(prior, self.miss_cost, self.false_alarm_cost)  # raises if impossible
-        if self.replicates:
-            check_draws(self.replicates, seed=self.seed)
-
-    @property
-    def costs(self) -> dict[str, Any]:
-        """The priors and costs by the argument names of the metrics."""
-        names = ("priors", "miss_cost", "false_alarm_cost")
-        return {name: getattr(self, name) for name in names}
 
 
 class EvaluatedTrials(NamedTuple):
@@ -74,8 +49,7 @@ def summarize(
 ) -> dict[str, Any]:
     """The summary of a list, ready for JSON; without labels, only its identity and size.
 
-    ``speakers`` (ids,) of its recordings are resampled for the intervals; by default they are
-    read from the list itself.
+    ``speakers`` (ids,) are resampled for the intervals; by default the list tells them.
     """
     trials = scored.trials
     identity = list_identity(trials, scored.name) | {
@@ -95,9 +69,7 @@ def summarize(
         **metrics,
         "at_eer_threshold": _rates(scored, trials.is_target, metrics["eer_threshold"]),
         "own_threshold": _rates(scored, trials.is_target, scored.threshold),
-        "intervals": None,
-        "intervals_missing": None,
-        "intervals_note": None,
+        **dict.fromkeys(("intervals", "intervals_missing", "intervals_note")),
     }
     if options.replicates:
         # Error rates are valid without speakers; a list without them gets a note, not an error.
@@ -107,15 +79,9 @@ def summarize(
             if speakers is None:
                 result["intervals_note"] = SPEAKERS_GUESSED
                 speakers = speakers_of_recordings(trials)
+            sides = (speakers[trials.enroll], speakers[trials.test])
             result["intervals"] = intervals(
-                scored.scores,
-                trials.is_target,
-                speakers[trials.enroll],
-                speakers[trials.test],
-                options.replicates,
-                seed=options.seed,
-                progress=progress,
-                **options.costs,
+                scored.scores, trials.is_target, *sides, options, progress
             )
         except ValueError as error:
             result["intervals_missing"] = str(error)
@@ -128,15 +94,14 @@ def list_identity(trials: Trials, name: str) -> dict[str, Any]:
     Files of one list differ in ``list_sha256`` by format and order, and score files with their own
     labels have none; ``list_fingerprint`` is the same for all.
     """
-    number, targets = fingerprint(trials), trials.is_target
-    share = None if targets is None else np.count_nonzero(targets) / len(targets)
+    number, labels = fingerprint(trials), trials.is_target
     return {
         "list": name,
         "list_file": None if trials.path is None else str(trials.path),
         "list_sha256": trials.sha256,
         "list_fingerprint": None if number is None else f"{number:016x}",
         "trials": len(trials),
-        "target_share": share,
+        "target_share": None if labels is None else np.count_nonzero(labels) / len(labels),
         "software": f"simple_spk {__version__}",
     }
 

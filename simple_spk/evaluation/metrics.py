@@ -11,13 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simple_spk.evaluation.error_rates import (
-    ErrorRates,
-    RankedTrials,
-    Rates,
-    error_rates_at,
-    sort_trials,
-)
+from simple_spk.evaluation.error_rates import ErrorRates, RankedTrials, Rates, sort_trials
 
 PRIORS = (0.01, 0.05)  # of targets: those whose detection costs the field quotes
 
@@ -48,10 +42,7 @@ def around_equal_rates(trials: RankedTrials) -> ErrorRates:
 
 
 def around_minimum_cost(
-    trials: RankedTrials,
-    target_prior: float = 0.01,
-    miss_cost: float = 1.0,
-    false_alarm_cost: float = 1.0,
+    trials: RankedTrials, target_prior: float, miss_cost: float = 1.0, false_alarm_cost: float = 1.0
 ) -> ErrorRates:
     """The part of the curve that has the lowest detection cost of the whole, at the same threshold.
 
@@ -83,15 +74,13 @@ def equal_error_rate(rates: ErrorRates) -> EqualErrorRate:
     """The rate where misses equal false alarms, and the threshold nearest to that balance.
 
     Often no threshold gives equal rates. The convention here: join neighboring operating points
-    (false alarm, miss) by straight lines, and read the rate where that line has both equal. Scores
-    that are all equal thus give 0.5, which is what they are worth. The threshold is that of the
-    operating point, of the two around the crossing, whose rates differ less (the lower one if they
-    differ alike): always one of the scores, so it follows them under any rising transform.
+    (false alarm, miss) by straight lines, and read the rate where that line has both equal. The
+    threshold is that of the operating point, of the two around the crossing, whose rates differ
+    less (the lower one if they differ alike): always one of the scores.
 
-    >>> from simple_spk.evaluation.error_rates import error_rates
-    >>> equal_error_rate(error_rates([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])).rate
+    >>> equal_error_rate(around_equal_rates(sort_trials([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1]))).rate
     0.25
-    >>> equal_error_rate(error_rates([0.7, 0.7, 0.7], [0, 1, 1]))
+    >>> equal_error_rate(around_equal_rates(sort_trials([0.7, 0.7, 0.7], [0, 1, 1])))
     EqualErrorRate(rate=0.5, threshold=0.7)
     """
     index, fraction, rate = _crossing(rates.miss_rates, rates.false_alarm_rates)
@@ -118,12 +107,8 @@ def detection_cost(
     """
     miss_factor, false_alarm_factor = _cost_factors(target_prior, miss_cost, false_alarm_cost)
     if miss_factor == 1.0:  # one of the factors is, which saves a second array as large
-        costs = rates.false_alarm_rates * false_alarm_factor
-        costs += rates.miss_rates
-    else:
-        costs = rates.miss_rates * miss_factor
-        costs += rates.false_alarm_rates
-    return costs
+        return rates.false_alarm_rates * false_alarm_factor + rates.miss_rates
+    return rates.miss_rates * miss_factor + rates.false_alarm_rates
 
 
 def minimum_detection_cost(
@@ -134,9 +119,8 @@ def minimum_detection_cost(
 ) -> DetectionCost:
     """The lowest normalized detection cost of all thresholds, at most 1, and the lowest of those.
 
-    >>> from simple_spk.evaluation.error_rates import error_rates
-    >>> rates = error_rates([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])
-    >>> minimum_detection_cost(rates, target_prior=0.01)
+    >>> trials = sort_trials([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1])
+    >>> minimum_detection_cost(around_minimum_cost(trials, 0.01), 0.01)
     DetectionCost(cost=0.5, threshold=0.9)
     """
     costs = detection_cost(rates, target_prior, miss_cost, false_alarm_cost)
@@ -147,41 +131,30 @@ def minimum_detection_cost(
 def bayes_threshold(
     target_prior: float, miss_cost: float = 1.0, false_alarm_cost: float = 1.0
 ) -> float:
-    """The natural-log likelihood ratio from which accepting is the cheaper bet.
-
-    That is ``log(false_alarm_cost * (1 - prior) / (miss_cost * prior))``.
-    """
+    """The natural-log likelihood ratio from which accepting costs less than rejecting."""
     miss_factor, false_alarm_factor = _cost_factors(target_prior, miss_cost, false_alarm_cost)
     return math.log(false_alarm_factor / miss_factor)
 
 
 def actual_detection_cost(
-    scores: ArrayLike,
-    is_target: ArrayLike,
-    target_prior: float,
-    miss_cost: float = 1.0,
-    false_alarm_cost: float = 1.0,
-    weights: ArrayLike | None = None,
-) -> DetectionCost:
-    """The normalized detection cost of ``scores`` (n,) at the Bayes threshold, and that threshold.
-
-    The scores are read as natural-log likelihood ratios, target over non-target.
-    """
-    miss_factor, false_alarm_factor = _cost_factors(target_prior, miss_cost, false_alarm_cost)
-    threshold = bayes_threshold(target_prior, miss_cost, false_alarm_cost)
-    miss, false_alarm = error_rates_at(scores, is_target, threshold, weights)
-    return DetectionCost(miss_factor * miss + false_alarm_factor * false_alarm, threshold)
-
-
-def log_likelihood_ratio_cost(
-    scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None
+    trials: RankedTrials, target_prior: float, miss_cost: float = 1.0, false_alarm_cost: float = 1.0
 ) -> float:
-    """Cllr in bits of ``scores`` (n,), natural-log likelihood ratios: 0 is perfect, 1 is ignorance.
+    """The normalized detection cost at the Bayes threshold, where scores are read as ratios."""
+    costs = (target_prior, miss_cost, false_alarm_cost)
+    return float(detection_cost(trials.rates_at(np.array([bayes_threshold(*costs)])), *costs)[0])
 
-    >>> log_likelihood_ratio_cost([0.0, 0.0, 0.0], [0, 1, 1])
+
+def log_likelihood_ratio_cost(trials: RankedTrials) -> float:
+    """Cllr in bits of scores that are natural-log likelihood ratios: 0 is perfect, 1 is ignorance.
+
+    >>> log_likelihood_ratio_cost(sort_trials([0.0, 0.0, 0.0], [0, 1, 1]))
     1.0
     """
-    return _log_likelihood_ratio_cost(sort_trials(scores, is_target, weights))
+    bits = 0.0  # the mean over both classes of the mean surprise in each
+    for ranks, sign in zip(trials, (-1.0, 1.0), strict=True):
+        surprises = np.divide(ranks.scores, sign * math.log(2.0), dtype=np.float64)
+        bits += ranks.sum(np.logaddexp2(0.0, surprises, out=surprises)) / ranks.mass
+    return bits / 2
 
 
 def minimum_log_likelihood_ratio_cost(rates: ErrorRates) -> float:
@@ -202,11 +175,8 @@ def minimum_log_likelihood_ratio_cost(rates: ErrorRates) -> float:
 def true_positive_rate_at(rates: ErrorRates, false_positive_rate: float) -> float:
     """The largest share of targets that a threshold of at most this false positive rate accepts.
 
-    Not interpolated: some threshold does reach it.
-
-    >>> from simple_spk.evaluation.error_rates import error_rates
-    >>> true_positive_rate_at(error_rates([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1]), 0.1)
-    0.5
+    >>> true_positive_rate_at(at_target_scores(sort_trials([0.1, 0.4, 0.9], [0, 1, 1])), 0.1)
+    1.0
     """
     if not 0.0 <= false_positive_rate <= 1.0:
         raise ValueError(f"false_positive_rate must lie in [0, 1], not {false_positive_rate}")
@@ -214,10 +184,12 @@ def true_positive_rate_at(rates: ErrorRates, false_positive_rate: float) -> floa
     return 1.0 - float(rates.miss_rates[first])
 
 
-def area_under_curve(rates: ErrorRates) -> float:
+def area_under_curve(trials: RankedTrials) -> float:
     """The probability that a target scores above a non-target, where a tie counts half."""
-    steps = rates.false_alarm_rates[:-1] - rates.false_alarm_rates[1:]
-    return 1.0 - float(steps @ (rates.miss_rates[:-1] + rates.miss_rates[1:])) / 2
+    targets, nontargets = trials
+    doubled = nontargets.mass_below(targets.scores)
+    doubled = doubled + nontargets.mass_below(targets.scores, "right")
+    return targets.sum(doubled) / targets.mass / nontargets.mass / 2
 
 
 def summary(
@@ -239,24 +211,21 @@ def summary(
     trials = sort_trials(scores, is_target, weights)
     equal = equal_error_rate(around_equal_rates(trials))
     costs_of = {prior_name(prior): (prior, miss_cost, false_alarm_cost) for prior in priors}
-    minimal = {
-        name: minimum_detection_cost(around_minimum_cost(trials, *costs), *costs).cost
-        for name, costs in costs_of.items()
-    }
-    actual = {}
-    for name, costs in costs_of.items():
-        rates = trials.rates_at(np.array([bayes_threshold(*costs)]))
-        actual[name] = float(detection_cost(rates, *costs)[0])
     targets_part = at_target_scores(trials)
     return {
         "eer": 100.0 * equal.rate,
         "eer_threshold": equal.threshold,
         "eer_convex_hull": 100.0 * convex_hull_equal_error_rate(targets_part),
-        "min_dcf": minimal,
-        "act_dcf": actual,
-        "cllr": _log_likelihood_ratio_cost(trials),
+        "min_dcf": {
+            name: minimum_detection_cost(around_minimum_cost(trials, *costs), *costs).cost
+            for name, costs in costs_of.items()
+        },
+        "act_dcf": {
+            name: actual_detection_cost(trials, *costs) for name, costs in costs_of.items()
+        },
+        "cllr": log_likelihood_ratio_cost(trials),
         "min_cllr": minimum_log_likelihood_ratio_cost(targets_part),
-        "auc": _area_under_curve(trials),
+        "auc": area_under_curve(trials),
         "trials": int(np.size(is_target)),
         "targets": int(np.count_nonzero(is_target)),
     }
@@ -272,23 +241,6 @@ def _coarse_curve(trials: RankedTrials) -> ErrorRates:
     parts = [scores[:: math.isqrt(len(scores))] for scores, _ in trials]
     ends = np.array([np.inf], dtype=parts[0].dtype)
     return trials.rates_at(np.unique(np.concatenate([*parts, ends])))
-
-
-def _log_likelihood_ratio_cost(trials: RankedTrials) -> float:
-    """Cllr in bits: the mean over both classes of the mean surprise in each."""
-    bits = 0.0
-    for ranks, sign in zip(trials, (-1.0, 1.0), strict=True):
-        surprises = np.divide(ranks.scores, sign * math.log(2.0), dtype=np.float64)
-        bits += ranks.sum(np.logaddexp2(0.0, surprises, out=surprises)) / ranks.mass
-    return bits / 2
-
-
-def _area_under_curve(trials: RankedTrials) -> float:
-    """``area_under_curve`` of the whole curve, without the curve."""
-    targets, nontargets = trials
-    doubled = nontargets.mass_below(targets.scores)
-    doubled = doubled + nontargets.mass_below(targets.scores, "right")
-    return targets.sum(doubled) / targets.mass / nontargets.mass / 2
 
 
 def _cost_factors(
@@ -340,5 +292,5 @@ def _convex_hull(rates: ErrorRates) -> tuple[Rates, Rates]:
                 break
             corners.pop()
         corners.append((y, x))
-    hull = np.array(corners)
-    return hull[:, 0], hull[:, 1]
+    miss, false_alarm = np.array(corners).T
+    return miss, false_alarm

@@ -21,6 +21,7 @@ from simple_spk.data.trials import (
     pair_numbers,
     read_layouts,
 )
+from simple_spk.evaluation.error_rates import require_all
 from simple_spk.io.atomic_file import atomic_write
 
 
@@ -39,7 +40,6 @@ class ScoredTrials:
 ScoreFormat = Literal["wespeaker", "voxceleb", "voxsrc"]
 SCORE_FORMATS: tuple[ScoreFormat, ...] = get_args(ScoreFormat)
 
-
 _LAYOUTS = (
     # Kaldi, WeSpeaker, ours
     LineLayout("enroll test score target|nontarget", 0, 1, 3, ("nontarget", "target"), score=2),
@@ -56,12 +56,10 @@ def read_scores(
 ) -> tuple[Trials, NDArray[np.float64]]:
     """The trials of a score file and their scores (n,); plain or gzipped.
 
-    The layout is recognized: ``enroll test score target|nontarget`` (Kaldi, WeSpeaker),
-    ``enroll test 0|1 score`` (SpeechBrain), ``0|1 enroll test score``, ``enroll test score``,
-    ``score enroll test`` (VoxSRC), or a bare ``score`` per line. With ``trials`` these are
-    returned, and the scores in their order: the file must name the same pairs, in any order, and
-    bare scores are taken line by line. Labels must agree where both have them, and
-    are taken from the file if only that has some.
+    The layout is recognized: one of ``_LAYOUTS``. With ``trials`` these are returned, and the
+    scores in their order: the file must name the same pairs, in any order, and bare scores are
+    taken line by line. Labels must agree where both have them, and are taken from the file if only
+    that has some.
     """
     path = Path(path)
     with open_text(path, "score file") as file:
@@ -80,7 +78,14 @@ def read_scores(
             "score these again",
         )
     if layout.enroll < 0:
-        return _beside(path, scores, trials)
+        if trials is None:
+            raise ValueError(f"{path} holds bare scores: give the trial list with it (--trials)")
+        if len(trials) != len(scores):
+            raise ValueError(
+                f"{path} has {len(scores)} bare scores, but {trials.path} has {len(trials)} trials"
+                ": expected one score per trial, in list order"
+            )
+        return trials, scores
     ids, (enroll, test) = table.index(layout.enroll, layout.test)
     found = Trials(ids, enroll, test, layout.is_target(table), path)
     check_distinct(found, path)
@@ -98,30 +103,23 @@ def write_scores(
     """A text file with a line per trial, in the order of the list.
 
     The layout is ``enroll test score [target|nontarget]`` (wespeaker), ``[0|1] enroll test score``
-    (voxceleb) or ``score enroll test`` (voxsrc). Scores (n,) are written with as many digits as it
-    takes to read back the same numbers; a path that ends in .gz is compressed. The file appears
-    under its name only once it is complete.
+    (voxceleb) or ``score enroll test`` (voxsrc). Scores (n,) have as many digits as it takes to
+    read back the same numbers. A path that ends in .gz is compressed; the file is written whole.
     """
     path = Path(path)
     values = np.asarray(scores)
     if values.shape != (len(trials),):
         raise ValueError(
-            f"scores have shape {values.shape}; expected ({len(trials)},), one score per trial"
+            f"scores have shape {values.shape}; expected ({len(trials)},), one per trial"
         )
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        raise ValueError(
-            f"{len(bad)} of {len(values)} scores are not finite, the first at index {bad[0]}: "
-            f"{values[bad[0]]}; every trial needs a finite score"
-        )
+    require_all(np.isfinite(values), values, "every score must be finite")
     number = "{2:.9g}" if values.dtype == np.float32 else "{2:.17g}"
     line, words = {
         "wespeaker": ("{0} {1} " + number + "{3}\n", (" nontarget", " target")),
         "voxceleb": ("{3}{0} {1} " + number + "\n", ("0 ", "1 ")),
         "voxsrc": (number + " {0} {1}\n", ("", "")),
     }[layout]
-    enroll = map(trials.ids.__getitem__, trials.enroll.tolist())
-    test = map(trials.ids.__getitem__, trials.test.tolist())
+    sides = (map(trials.ids.__getitem__, side.tolist()) for side in (trials.enroll, trials.test))
     labels: Iterable[str] = repeat("")
     if trials.is_target is not None:
         labels = map(words.__getitem__, trials.is_target.tolist())
@@ -130,45 +128,26 @@ def write_scores(
         atomic_write(path) as partial,
         open_text(partial, "wt", encoding="utf-8", newline="\n") as file,
     ):
-        file.writelines(map(line.format, enroll, test, values.tolist(), labels))
+        file.writelines(map(line.format, *sides, values.tolist(), labels))
 
 
 def _only_layout(
     path: Path, layouts: list[LineLayout], table: FieldTable, trials: Trials | None
 ) -> LineLayout:
     """The layout of a file whose names look like numbers, as all lines or the list tell it."""
-    numeric = [
-        layout
-        for layout in layouts
-        if layout.score is not None and not np.isnan(table.numbers(layout.score)).any()
-    ]
-    if trials is not None:
-        names = set(trials.ids)
-        numeric = [
-            layout
-            for layout in numeric
-            if layout.enroll < 0 or names.issuperset(table.index(layout.enroll, layout.test)[0])
-        ]
-    if len(numeric) > 1:
+    fitting, names = [], set(() if trials is None else trials.ids)
+    for layout in layouts:
+        fits = layout.score is not None and not np.isnan(table.numbers(layout.score)).any()
+        if fits and trials is not None and layout.enroll >= 0:
+            fits = names.issuperset(table.index(layout.enroll, layout.test)[0])
+        if fits:
+            fitting.append(layout)
+    if len(fitting) > 1:
         raise ValueError(
-            f"{path}: its lines may be {numeric[0].example!r} or {numeric[1].example!r}, as "
+            f"{path}: its lines may be {fitting[0].example!r} or {fitting[1].example!r}, as "
             "their names look like numbers: give the trial list with it (--trials)"
         )
-    return (numeric or layouts)[0]
-
-
-def _beside(
-    path: Path, scores: NDArray[np.float64], trials: Trials | None
-) -> tuple[Trials, NDArray[np.float64]]:
-    """Bare scores (n,) with the list that they belong to, line by line."""
-    if trials is None:
-        raise ValueError(f"{path} holds bare scores: give the trial list with it (--trials)")
-    if len(trials) != len(scores):
-        raise ValueError(
-            f"{path} has {len(scores)} bare scores, but {trials.path} has {len(trials)} trials: "
-            "expected one score per trial, in the order of the list"
-        )
-    return trials, scores
+    return (fitting or layouts)[0]
 
 
 def _rows_of(trials: Trials, found: Trials) -> NDArray[np.int64]:
@@ -179,23 +158,19 @@ def _rows_of(trials: Trials, found: Trials) -> NDArray[np.int64]:
     has = np.where((enroll < 0) | (test < 0), -1, pair_numbers(enroll, test, len(trials.ids)))
     wants = pair_numbers(trials.enroll, trials.test, len(trials.ids))
     order = np.argsort(has)
-    places = np.minimum(np.searchsorted(has[order], wants), len(has) - 1)
-    rows = order[places]
+    rows = order[np.minimum(np.searchsorted(has[order], wants), len(has) - 1)]
     missing = np.flatnonzero(has[rows] != wants)
     if len(missing):
         raise ValueError(
             f"{found.path} has no score for {len(missing)} of {len(trials)} trials of "
             f"{trials.path}, the first in line {missing[0] + 1}: {name_of(trials, missing[0])}: "
-            "expected a score for each: score this list, or name the list that was scored"
+            "score this list, or name the list that was scored"
         )
-    is_used = np.zeros(len(found), dtype=bool)
-    is_used[rows] = True
-    surplus = np.flatnonzero(~is_used)
+    surplus = np.flatnonzero(np.bincount(rows, minlength=len(found)) == 0)
     if len(surplus):
         raise ValueError(
             f"{found.path}, line {surplus[0] + 1}: found a score for {name_of(found, surplus[0])}, "
-            f"which is no trial of {trials.path} ({len(surplus)} such lines): name the list that "
-            "was scored, or take those lines out"
+            f"which is no trial of {trials.path} ({len(surplus)} such lines): name the scored list"
         )
     if trials.is_target is not None and found.is_target is not None:
         wrong = np.flatnonzero(found.is_target[rows] != trials.is_target)

@@ -76,9 +76,8 @@ def cohort_statistics(
     constant = np.flatnonzero(~(deviations > 0.0))  # NaN as well
     if len(constant):
         raise ValueError(
-            f"{len(constant)} of {len(embeddings)} recordings have equal scores with their whole "
-            f"cohort, the first at index {constant[0]}: check that embeddings and cohort are "
-            "finite and varied"
+            f"{len(constant)} of {len(embeddings)} recordings have equal scores with their cohort, "
+            f"the first at index {constant[0]}: are embeddings and cohort finite and varied?"
         )
     return CohortStatistics(means, deviations)
 
@@ -102,5 +101,5 @@ def check_cohort_size(size: int, top_n: int | None) -> None:
         raise ValueError(f"the cohort has {size} members; a deviation needs at least 2")
     if top_n is not None and not 2 <= top_n <= size:
         raise ValueError(
-            f"top_n must lie between 2 and the {size} members of the cohort, not {top_n}"
+            f"top_n must be between 2 and the {size} members of the cohort, not {top_n}"
         )

@@ -17,10 +17,7 @@ TRIALS_AT_ONCE = 1024
 def queries_and_keys(
     embeddings: NDArray[np.float32], similarity: Similarity
 ) -> tuple[Tensor, Tensor]:
-    """Embeddings (n, dim) as queries and as keys (n, dim + extra), whose inner products are scores.
-
-    Both lie on the device of the similarity.
-    """
+    """Embeddings (n, dim) as queries and keys (n, dim + extra), whose inner products are scores."""
     device = next((t.device for t in similarity.state_dict().values()), torch.device("cpu"))
     table = torch.from_numpy(embeddings).to(device)
     return similarity.lift_queries(table), similarity.lift_keys(table)

@@ -25,6 +25,7 @@ from simple_spk.data.manifest import read_manifest, read_speakers
 from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
 from simple_spk.data.voxceleb_lists import list_name
 from simple_spk.distributed import rank
+from simple_spk.evaluation.bootstrap import MetricOptions
 from simple_spk.evaluation.calibration import Calibration, quality_measures
 from simple_spk.evaluation.embedding_files import Embeddings
 from simple_spk.evaluation.enrollment import (
@@ -34,12 +35,7 @@ from simple_spk.evaluation.enrollment import (
     embeddings_of_trials,
     recordings_needed,
 )
-from simple_spk.evaluation.list_summary import (
-    EvaluatedTrials,
-    MetricOptions,
-    check_classes,
-    summarize,
-)
+from simple_spk.evaluation.list_summary import EvaluatedTrials, check_classes, summarize
 from simple_spk.evaluation.score_files import ScoredTrials, ScoreFormat, write_scores
 from simple_spk.evaluation.score_norm import check_cohort_size, cohort_statistics, normalize
 from simple_spk.evaluation.scoring import score_trials, similarity_in_words

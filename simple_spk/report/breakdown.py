@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from simple_spk.data.trials import Trials
-from simple_spk.evaluation.bootstrap import intervals
+from simple_spk.evaluation.bootstrap import MetricOptions, intervals
 from simple_spk.evaluation.error_rates import error_rates
 from simple_spk.evaluation.metrics import PRIORS, equal_error_rate, summary
 from simple_spk.evaluation.score_files import ScoredTrials
@@ -116,8 +116,8 @@ class _Measures:
             found |= {"eer": metrics["eer"], "min_dcf": metrics["min_dcf"]}
             try:
                 if self.draws["replicates"]:
-                    options = self.costs | self.draws
-                    found["intervals"] = intervals(scores, is_target, left, right, **options)
+                    options = MetricOptions(**self.costs, **self.draws)
+                    found["intervals"] = intervals(scores, is_target, left, right, options)
             except ValueError as error:  # the rates are valid without it
                 notes.append(f"no interval: {error}")
         note = ", ".join(notes)

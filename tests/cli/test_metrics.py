@@ -12,7 +12,7 @@ import pytest
 
 from simple_spk.cli.commands import metrics as command
 from simple_spk.data.trials import Trials, read_trials
-from simple_spk.evaluation.bootstrap import intervals
+from simple_spk.evaluation.bootstrap import MetricOptions, intervals
 from simple_spk.evaluation.error_rates import error_rates_at
 from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import SCORE_FORMATS, write_scores
@@ -73,7 +73,9 @@ def test_figures_are_those_of_the_library(
         assert found[key] == pytest.approx(value), key
     speakers = np.array([int(name[1]) for name in listed.ids])
     sides = (speakers[listed.enroll], speakers[listed.test])
-    expected = intervals(scores, listed.is_target, *sides, 60, seed=3, **costs)
+    expected = intervals(
+        scores, listed.is_target, *sides, MetricOptions(replicates=60, seed=3, **costs)
+    )
     assert found["intervals"] == expected
     rates = error_rates_at(scores, listed.is_target, 0.5)
     own = found["own_threshold"]

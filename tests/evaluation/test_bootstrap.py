@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simple_spk.cli.commands import compare as command
 from simple_spk.data.trials import Trials
 from simple_spk.evaluation import bootstrap
-from simple_spk.evaluation.bootstrap import compare, intervals
+from simple_spk.evaluation.bootstrap import MetricOptions, compare, intervals
 from simple_spk.evaluation.metrics import prior_name, summary
 from simple_spk.evaluation.score_files import write_scores
 
@@ -73,18 +73,18 @@ def test_a_replicate_is_a_list_with_every_trial_copied(seed: int, decimals: int)
         expected: dict[tuple[str, ...], float] = {}
         for prior, *cost_pair in costs:
             figures = flat(summary(*written, None, [prior], *cost_pair))
-            expected |= {key: figures[key] for key in figures if key in resampled.keys}
+            expected |= figures
             assert ("min_dcf", prior_name(prior)) in expected
-        found = dict(zip(resampled.keys, measures, strict=True))
+        found = flat(bootstrap._by_name(measures.tolist(), [prior for prior, *_ in costs]))
         assert found == pytest.approx(expected, abs=1e-9)
 
 
 def test_results_are_plain_json_that_a_seed_determines() -> None:
     scores, trials = made_list(0)
-    found = intervals(scores, *trials, replicates=50, seed=3)
+    found = intervals(scores, *trials, MetricOptions(replicates=50, seed=3))
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found == intervals(scores, *trials, replicates=50, seed=3)
-    assert found != intervals(scores, *trials, replicates=50, seed=4)
+    assert found == intervals(scores, *trials, MetricOptions(replicates=50, seed=3))
+    assert found != intervals(scores, *trials, MetricOptions(replicates=50, seed=4))
     facts = {name: found[name] for name in ("level", "replicates", "seed", "speakers")}
     assert facts == {"level": 0.95, "replicates": 50, "seed": 3, "speakers": 12}
     for key, value in flat(summary(scores, trials.is_target)).items():
@@ -99,15 +99,17 @@ def test_neither_the_order_of_trials_nor_the_names_of_speakers_matter() -> None:
     renamed = shuffled._replace(
         enroll_speaker=7 * shuffled.enroll_speaker - 3, test_speaker=7 * shuffled.test_speaker - 3
     )
-    expected = flat(intervals(scores, *trials, replicates=20))
-    for key, value in flat(intervals(scores[order], *renamed, replicates=20)).items():
+    expected = flat(intervals(scores, *trials, MetricOptions(replicates=20)))
+    for key, value in flat(
+        intervals(scores[order], *renamed, MetricOptions(replicates=20))
+    ).items():
         assert value == pytest.approx(expected[key]), key
 
 
 def test_more_speakers_or_a_lower_level_narrow_the_interval() -> None:
     def width(speakers: int, level: float = 0.95) -> float:
         scores, trials = made_list(2, speakers, nontargets=100 * speakers)
-        low, high = intervals(scores, *trials, replicates=200, level=level)["eer"]
+        low, high = intervals(scores, *trials, MetricOptions(replicates=200, level=level))["eer"]
         return high - low
 
     assert width(80) < 0.75 * width(20)
@@ -119,7 +121,7 @@ def test_no_interval_leaves_what_a_measure_can_be() -> None:
     exceeded = 0
     for seed in range(5):
         scores, trials = made_list(seed, speakers=5, targets=2, nontargets=30)
-        found = flat(intervals(scores / 100, *trials, replicates=50))
+        found = flat(intervals(scores / 100, *trials, MetricOptions(replicates=50)))
         for key, (low, high) in found.items():
             assert 0.0 <= low <= high
             assert high <= 1.0 or not key[0].startswith("min_"), key
@@ -131,8 +133,10 @@ def test_repeating_every_trial_makes_nobody_surer() -> None:
     """The number of trials is not what counts, which is why trials are not what is resampled."""
     scores, trials = made_list(3)
     often = List(*(np.tile(column, 5) for column in trials))
-    expected = flat(intervals(scores, *trials, replicates=20))
-    for key, value in flat(intervals(np.tile(scores, 5), *often, replicates=20)).items():
+    expected = flat(intervals(scores, *trials, MetricOptions(replicates=20)))
+    for key, value in flat(
+        intervals(np.tile(scores, 5), *often, MetricOptions(replicates=20))
+    ).items():
         assert value == pytest.approx(expected[key]), key
 
 
@@ -143,7 +147,7 @@ def test_intervals_hold_the_true_equal_error_rate_about_as_often_as_they_say() -
     held = 0
     for seed in range(60):
         scores, trials = made_list(seed, speakers=30, targets=20, nontargets=1500)
-        low, high = intervals(scores, *trials, replicates=60, seed=seed)["eer"]
+        low, high = intervals(scores, *trials, MetricOptions(replicates=60, seed=seed))["eer"]
         held += low <= truth <= high
     assert 0.85 <= held / 60 <= 1.0
     assert held < 60 or high - low < truth  # nor are they so wide that they say nothing
@@ -152,7 +156,7 @@ def test_intervals_hold_the_true_equal_error_rate_about_as_often_as_they_say() -
 def test_a_system_does_not_differ_from_itself_but_from_a_worse_one() -> None:
     scores, trials = made_list(4, speakers=40, nontargets=2000)
     noise = np.random.default_rng(0).normal(size=len(scores))
-    itself = compare(scores, 2.0 * scores + 1.0, *trials, replicates=50)
+    itself = compare(scores, 2.0 * scores + 1.0, *trials, MetricOptions(replicates=50))
     assert itself["eer"] == {
         "a": pytest.approx(summary(scores, trials.is_target)["eer"]),
         "b": pytest.approx(itself["eer"]["a"]),
@@ -160,10 +164,10 @@ def test_a_system_does_not_differ_from_itself_but_from_a_worse_one() -> None:
         "interval": pytest.approx([0.0, 0.0], abs=1e-9),
         "p_value": 1.0,
     }
-    worse = compare(scores, scores + 1.5 * noise, *trials, replicates=100)
+    worse = compare(scores, scores + 1.5 * noise, *trials, MetricOptions(replicates=100))
     for measure in (worse["eer"], worse["min_dcf"]["0.05"]):
         assert measure["p_value"] < 0.01 and 0.0 < measure["interval"][0] < measure["difference"]
-    mirrored = compare(scores + 1.5 * noise, scores, *trials, replicates=100)
+    mirrored = compare(scores + 1.5 * noise, scores, *trials, MetricOptions(replicates=100))
     assert mirrored["eer"]["interval"] == pytest.approx(
         [-bound for bound in reversed(worse["eer"]["interval"])]
     )
@@ -173,8 +177,10 @@ def test_a_system_does_not_differ_from_itself_but_from_a_worse_one() -> None:
 def test_pairing_sees_what_two_intervals_do_not() -> None:
     scores, trials = made_list(5, speakers=40, nontargets=2000)
     slightly_worse = scores + 0.2 * np.random.default_rng(1).normal(size=len(scores))
-    paired = compare(scores, slightly_worse, *trials, replicates=100)["eer"]["interval"]
-    alone = intervals(scores, *trials, replicates=100)["eer"]
+    paired = compare(scores, slightly_worse, *trials, MetricOptions(replicates=100))["eer"][
+        "interval"
+    ]
+    alone = intervals(scores, *trials, MetricOptions(replicates=100))["eer"]
     assert paired[1] - paired[0] < 0.8 * (alone[1] - alone[0])
 
 
@@ -183,19 +189,19 @@ def test_systems_that_are_equally_good_rarely_differ() -> None:
     for seed in range(40):
         scores, trials = made_list(seed, speakers=30, nontargets=600)
         noises = np.random.default_rng(seed).normal(size=(2, len(scores)))
-        found = compare(*(scores + noises), *trials, replicates=50, seed=seed)
+        found = compare(*(scores + noises), *trials, MetricOptions(replicates=50, seed=seed))
         false_alarms += found["eer"]["p_value"] < 0.05
     assert false_alarms <= 6  # 2 are expected; 7 or more come once in 300 times
 
 
 def test_draws_without_a_class_are_counted_and_too_many_refused() -> None:
     scores, trials = made_list(6, speakers=3, targets=4, nontargets=30)
-    found = intervals(scores, *trials, replicates=300)
+    found = intervals(scores, *trials, MetricOptions(replicates=300))
     # Non-targets are gone if the three draws are all of one speaker: 3 of 27.
     assert found["unusable_replicates"] == pytest.approx(300 / 9, rel=0.5)
     scores, trials = made_list(6, speakers=2, targets=1, nontargets=1)
     with pytest.raises(ValueError, match="too few speakers"):
-        intervals([1.0, 0.0], [True, False], [0, 1], [0, 2], replicates=100)
+        intervals([1.0, 0.0], [True, False], [0, 1], [0, 2], MetricOptions(replicates=100))
 
 
 def test_unusable_arguments_are_refused() -> None:
@@ -207,11 +213,11 @@ def test_unusable_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="1 of 3 labels contradict the speakers, first the target"):
         intervals([1.0, 2.0, 3.0], [1, 0, 1], [0, 0, 5], [0, 1, 6])
     with pytest.raises(ValueError, match="replicates must be at least 2"):
-        intervals(scores, *trials, replicates=0)
+        intervals(scores, *trials, MetricOptions(replicates=0))
     with pytest.raises(ValueError, match="seed must be at least 0"):
-        intervals(scores, *trials, replicates=10, seed=-1)
+        intervals(scores, *trials, MetricOptions(replicates=10, seed=-1))
     with pytest.raises(ValueError, match="level must lie"):
-        intervals(scores, *trials, level=95)
+        intervals(scores, *trials, MetricOptions(level=95))
     with pytest.raises(ValueError, match="scores must be finite"):
         intervals(np.full(len(scores), np.nan), *trials)
 
@@ -245,7 +251,7 @@ def test_the_command_compares_files_whatever_the_order_of_their_lines(
     found = json.loads(run(*settings, "--json"))
     assert (found.pop("a"), found.pop("b")) == (str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
     assert found.pop("list")
-    expected = compare(scores, others, *made, replicates=40, seed=2)
+    expected = compare(scores, others, *made, MetricOptions(replicates=40, seed=2))
     for name, value in expected["eer"].items():
         assert found["eer"][name] == pytest.approx(value), name
     assert f"{expected['eer']['difference']:+.4f}" in run(*settings, "--json", tmp_path / "x.json")

@@ -90,6 +90,10 @@ def bayes(prior: float, miss_cost: float = 1.0, false_alarm_cost: float = 1.0) -
     return math.log(false_alarm_cost * (1 - prior) / (miss_cost * prior))
 
 
+def cllr(scores: ArrayLike, is_target: ArrayLike, weights: ArrayLike | None = None) -> float:
+    return metrics.log_likelihood_ratio_cost(error_rates.sort_trials(scores, is_target, weights))
+
+
 def rates_of(case: Case) -> error_rates.ErrorRates:
     return error_rates.error_rates(case.scores, case.is_target)
 
@@ -124,7 +128,8 @@ def test_rates_and_everything_read_from_them_match_the_definitions(case: Case) -
         if not other
     ]
     area = float(sum(pairs) / len(pairs))
-    assert metrics.area_under_curve(rates) == pytest.approx(area, abs=1e-12)
+    trials = error_rates.sort_trials(scores, is_target)
+    assert metrics.area_under_curve(trials) == pytest.approx(area, abs=1e-12)
     reached = rates.false_alarm_rates.tolist()
     for limit in (0.1, *reached, *(math.nextafter(rate, 0.0) for rate in reached)):
         best = max(1 - miss for miss, false_alarm in points if float(false_alarm) <= limit)
@@ -152,14 +157,13 @@ def test_detection_costs_match_the_definition(
     assert lowest.cost == min(costs) <= 1.0
     assert expected[lowest.threshold] == pytest.approx(min(expected.values()))
 
-    actual = metrics.actual_detection_cost(
-        case.scores, case.is_target, prior, miss_cost, false_alarm_cost
-    )
-    expected_threshold = bayes(prior, miss_cost, false_alarm_cost)
-    assert actual.threshold == pytest.approx(expected_threshold, abs=1e-12)
-    reached = min(threshold for threshold in expected if threshold >= actual.threshold)
-    assert actual.cost == pytest.approx(expected[reached])
-    assert actual.cost >= lowest.cost
+    trials = error_rates.sort_trials(case.scores, case.is_target)
+    actual = metrics.actual_detection_cost(trials, prior, miss_cost, false_alarm_cost)
+    bayes_threshold = metrics.bayes_threshold(prior, miss_cost, false_alarm_cost)
+    assert bayes_threshold == pytest.approx(bayes(prior, miss_cost, false_alarm_cost), abs=1e-12)
+    reached = min(threshold for threshold in expected if threshold >= bayes_threshold)
+    assert actual == pytest.approx(expected[reached])
+    assert actual >= lowest.cost
 
 
 @laws
@@ -169,7 +173,7 @@ def test_likelihood_ratio_costs_match_the_definitions(case: Case) -> None:
     for score, same in zip(case.scores, case.is_target, strict=True):
         per_class[same].append(math.log2(1 + math.exp(-score if same else score)))
     expected = sum(sum(bits) / len(bits) for bits in per_class.values()) / 2
-    cost = metrics.log_likelihood_ratio_cost(case.scores, case.is_target)
+    cost = cllr(case.scores, case.is_target)
     assert cost == pytest.approx(expected)
 
     targets = sum(case.is_target)
@@ -190,15 +194,15 @@ def all_values(
 ) -> dict[str, float]:
     """Every metric that is a single number."""
     rates = error_rates.error_rates(scores, is_target, weights)
-    actual = metrics.actual_detection_cost(scores, is_target, 0.2, 3.0, weights=weights)
+    trials = error_rates.sort_trials(scores, is_target, weights)
     return {
         "eer": metrics.equal_error_rate(rates).rate,
         "hull": metrics.convex_hull_equal_error_rate(rates),
         "min_dcf": metrics.minimum_detection_cost(rates).cost,
         "min_cllr": metrics.minimum_log_likelihood_ratio_cost(rates),
-        "area": metrics.area_under_curve(rates),
-        "actual": actual.cost,
-        "cllr": metrics.log_likelihood_ratio_cost(scores, is_target, weights),
+        "area": metrics.area_under_curve(trials),
+        "actual": metrics.actual_detection_cost(trials, 0.2, 3.0),
+        "cllr": metrics.log_likelihood_ratio_cost(trials),
     }
 
 
@@ -246,9 +250,13 @@ def test_negated_scores_with_swapped_classes_are_the_same_system(case: Case, pri
         lambda rates: metrics.equal_error_rate(rates).rate,
         metrics.convex_hull_equal_error_rate,
         metrics.minimum_log_likelihood_ratio_cost,
-        metrics.area_under_curve,
     ):
         assert measure(after) == pytest.approx(measure(before), abs=1e-12)
+    areas = [
+        metrics.area_under_curve(error_rates.sort_trials(one.scores, one.is_target))
+        for one in (case, mirrored)
+    ]
+    assert areas[1] == pytest.approx(areas[0], abs=1e-12)
     cost = metrics.minimum_detection_cost(before, prior, 2.0, 3.0).cost
     swapped = metrics.minimum_detection_cost(after, 1 - prior, 3.0, 2.0).cost
     assert swapped == pytest.approx(cost)
@@ -289,7 +297,7 @@ def test_a_large_list_agrees_with_the_theory_of_two_normal_distributions() -> No
     expected = 0.5 * math.erfc(1 / math.sqrt(2))
     assert metrics.equal_error_rate(rates).rate == pytest.approx(expected, abs=0.003)
     assert metrics.convex_hull_equal_error_rate(rates) == pytest.approx(expected, abs=0.003)
-    cost = metrics.log_likelihood_ratio_cost(scores, is_target)
+    cost = cllr(scores, is_target)
     assert metrics.minimum_log_likelihood_ratio_cost(rates) == pytest.approx(cost, abs=0.003)
     assert metrics.minimum_log_likelihood_ratio_cost(rates) <= cost
 
@@ -309,9 +317,11 @@ def test_the_bayes_threshold_is_not_rounded_to_the_precision_of_the_scores() -> 
     priors = [number / 100 for number in range(1, 50)]
     prior = next(x for x in priors if float(np.float32(bayes(x))) < bayes(x))
     scores = np.array([-5.0, bayes(prior)], dtype=np.float32)
-    assert metrics.actual_detection_cost(scores, [0, 1], prior).cost == 1.0
+    trials = error_rates.sort_trials(scores, [0, 1])
+    assert metrics.actual_detection_cost(trials, prior) == 1.0
     scores[1] = np.nextafter(scores[1], np.float32(math.inf))
-    assert metrics.actual_detection_cost(scores, [0, 1], prior).cost == 0.0
+    trials = error_rates.sort_trials(scores, [0, 1])
+    assert metrics.actual_detection_cost(trials, prior) == 0.0
 
 
 def test_summary_is_plain_json() -> None:
@@ -323,7 +333,7 @@ def test_summary_is_plain_json() -> None:
         "eer_convex_hull": 25.0,
         "min_dcf": {"0.01": 0.5, "0.05": 0.5},
         "act_dcf": {"0.01": 1.0, "0.05": 1.0},
-        "cllr": metrics.log_likelihood_ratio_cost(scores, is_target),
+        "cllr": cllr(scores, is_target),
         "min_cllr": metrics.minimum_log_likelihood_ratio_cost(
             error_rates.error_rates(scores, is_target)
         ),
@@ -353,7 +363,8 @@ def assert_parts_read_like_the_whole(
     at = np.searchsorted(whole.thresholds, np.float64(threshold))
     rates = whole.miss_rates[at], whole.false_alarm_rates[at]
     close = pytest.approx(rates, abs=1e-12)
-    assert error_rates.error_rates_at(scores, is_target, threshold, weights) == close
+    if weights is None:
+        assert error_rates.error_rates_at(scores, is_target, threshold) == close
     prior, *cost_pair = costs
     name = metrics.prior_name(prior)
     summary = metrics.summary(scores, is_target, weights, [prior], *cost_pair)
@@ -364,8 +375,10 @@ def assert_parts_read_like_the_whole(
     assert summary["eer_convex_hull"] == pytest.approx(100 * hull, abs=1e-9)
     lowest_bits = metrics.minimum_log_likelihood_ratio_cost(whole)
     assert summary["min_cllr"] == pytest.approx(lowest_bits, abs=1e-9)
-    assert summary["cllr"] == metrics.log_likelihood_ratio_cost(scores, is_target, weights)
-    assert summary["auc"] == pytest.approx(metrics.area_under_curve(whole), abs=1e-9)
+    assert summary["cllr"] == cllr(scores, is_target, weights)
+    steps = whole.false_alarm_rates[:-1] - whole.false_alarm_rates[1:]
+    area = 1.0 - float(steps @ (whole.miss_rates[:-1] + whole.miss_rates[1:])) / 2
+    assert summary["auc"] == pytest.approx(area, abs=1e-9)
 
 
 @settings(laws, max_examples=1000)
@@ -400,7 +413,7 @@ def test_the_parts_are_short() -> None:
         random.normal(size=len(is_target)) + 3.0 * is_target, is_target
     )
     assert len(metrics.around_equal_rates(trials).thresholds) < 0.01 * len(is_target)
-    assert len(metrics.around_minimum_cost(trials).thresholds) < 0.1 * len(is_target)
+    assert len(metrics.around_minimum_cost(trials, 0.01).thresholds) < 0.1 * len(is_target)
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_scores_that_do_not_fit_leave_an_earlier_file_alone(tmp_path: Path) -> N
     write_scores(path, trials, [1, 0.5])
     for scores, message in (
         ([1.0], r"shape \(1,\); expected \(2,\)"),
-        ([1.0, np.nan], "1 of 2 scores are not finite, the first at index 1: nan"),
+        ([1.0, np.nan], "score must be finite: 1 of 2 are not, the first at index 1: nan"),
         ([np.inf, 0.0], "the first at index 0: inf"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simple_spk.data.trials import Trials
-from simple_spk.evaluation.bootstrap import intervals
+from simple_spk.evaluation.bootstrap import MetricOptions, intervals
 from simple_spk.evaluation.error_rates import error_rates
 from simple_spk.evaluation.metrics import equal_error_rate, minimum_detection_cost
 from simple_spk.evaluation.score_files import ScoredTrials
@@ -179,7 +179,8 @@ def test_intervals_are_those_of_the_trials_of_each_measured_condition():
     words = np.array(WORDS)
     both_m = (words[left] == "m") & (words[right] == "m")
     columns = (scored.scores, trials.is_target, left, right)
-    assert found["m-m"].intervals == intervals(*(column[both_m] for column in columns), **drawn)
+    sides = [column[both_m] for column in columns]
+    assert found["m-m"].intervals == intervals(*sides, MetricOptions(**drawn))
     assert found["cross"].intervals is None
 
 

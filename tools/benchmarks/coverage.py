@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from simple_spk.evaluation.bootstrap import intervals
+from simple_spk.evaluation.bootstrap import MetricOptions, intervals
 from tools.benchmarks.measure import Row
 
 NORMAL = NormalDist()
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, lists: int = 100, replicates: int = 200) ->
         held = dict.fromkeys(truth, 0)
         widths = dict.fromkeys(truth, 0.0)
         for seed in tqdm(range(lists), name):
-            found = intervals(*world.draw(seed), replicates=replicates, seed=seed)
+            found = intervals(*world.draw(seed), MetricOptions(replicates=replicates, seed=seed))
             bounds = [found["eer"], *found["min_dcf"].values()]
             for measure, (low, high) in zip(truth, bounds, strict=True):
                 held[measure] += low <= truth[measure] <= high

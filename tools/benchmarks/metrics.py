@@ -19,7 +19,7 @@ def metrics_candidates(count: int, kind: str, target_share: float) -> dict[str, 
 
     def eer_and_min_dcf() -> tuple[float, float]:
         trials = error_rates.sort_trials(scores, is_target)
-        cost = metrics.minimum_detection_cost(metrics.around_minimum_cost(trials))
+        cost = metrics.minimum_detection_cost(metrics.around_minimum_cost(trials, 0.01))
         return metrics.equal_error_rate(metrics.around_equal_rates(trials)).rate, cost.cost
 
     def whole_curve() -> tuple[float, float]:

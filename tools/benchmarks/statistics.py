@@ -65,8 +65,8 @@ def statistics_candidates(folder: str | None) -> dict[str, Callable[[], object]]
             rows @ keys
 
     return {
-        "intervals, 1,000 replicates": lambda: intervals(scores, *of_trials, replicates=1000),
-        "compare, 1,000 replicates": lambda: compare(scores, noisy, *of_trials, replicates=1000),
+        "intervals, 1,000 replicates": lambda: intervals(scores, *of_trials),
+        "compare, 1,000 replicates": lambda: compare(scores, noisy, *of_trials),
         f"AS-norm, top {TOP_N} of {COHORT}, dimension {DIM}": adaptive_norm,
         "the bare products of AS-norm": bare_products,
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 from simple_spk.cli.options import add_json, add_metrics
 from simple_spk.cli.outputs import check_outputs, inputs_of, print_results
+from simple_spk.cli.summaries import metric_options
 from simple_spk.data.manifest import read_speakers
 from simple_spk.data.trials import read_trials, speakers_by_name, speakers_of_recordings
 from simple_spk.data.voxceleb_lists import list_name
@@ -41,24 +42,12 @@ def run(options: Namespace) -> None:
             print(f"simple-spk: note on {list_name(trials)}: {SPEAKERS_GUESSED}", file=sys.stderr)
     else:
         speakers = read_speakers(options.speakers, trials.ids)
-    found = compare(
-        scores_a,
-        scores_b,
-        trials.is_target,
-        speakers[trials.enroll],
-        speakers[trials.test],
-        replicates=options.replicates,
-        seed=options.seed,
-        priors=options.priors,
-        miss_cost=options.miss_cost,
-        false_alarm_cost=options.false_alarm_cost,
-        progress=True,
-    )
+    sides = (speakers[trials.enroll], speakers[trials.test])
+    metrics = metric_options(options)
+    found = compare(scores_a, scores_b, trials.is_target, *sides, metrics, progress=True)
     origin = {
         **list_identity(trials, list_name(trials)),
-        "priors": options.priors,
-        "miss_cost": options.miss_cost,
-        "false_alarm_cost": options.false_alarm_cost,
+        **metrics.costs,
         "a": str(options.a),
         "b": str(options.b),
     }
