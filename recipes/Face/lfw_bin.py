@@ -78,7 +78,8 @@ def _check_instructions(data: Any) -> None:
         if instruction.name not in allowed:
             raise ValueError(f"the instruction {instruction.name} is not allowed")
         # The unpickler's memo is an array that grows to the largest index.
-        if instruction.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (argument or 0) <= count:
+        stores = instruction.name in ("PUT", "BINPUT", "LONG_BINPUT")
+        if stores and not 0 <= (argument or 0) <= count:
             raise ValueError(f"the memo index {argument} is not allowed")
 
 
