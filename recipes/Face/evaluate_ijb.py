@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from recipes.Face.ijb_evaluation import TASKS, evaluate_ijb, ijb_table, read_ijb_protocol
 from simple_spk.cli.errors import exit_code
-from simple_spk.cli.options import add_json, add_similarity, named_similarity
+from simple_spk.cli.options import add_json
 from simple_spk.cli.outputs import check_outputs, inputs_of, print_results
+from simple_spk.cli.scoring import add_similarity, named_similarity
 from simple_spk.evaluation.embedding_files import read_embeddings
 
 

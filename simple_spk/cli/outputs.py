@@ -1,5 +1,6 @@
 """What commands write: files that are checked before long work, tables and JSON."""
 
+import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
@@ -33,9 +34,8 @@ def check_outputs(files: Iterable[Path | None], inputs: Sequence[Path]) -> None:
             with tempfile.TemporaryFile(dir=path.parent):
                 pass
         except OSError as error:
-            raise OSError(
-                f"{path} cannot be written ({error.strerror}): name another output"
-            ) from error
+            message = f"{path} cannot be written ({error.strerror}): name another output"
+            raise OSError(message) from error
 
 
 def inputs_of(options: Namespace) -> list[Path]:
@@ -53,6 +53,11 @@ def score_files(output: Path | None, lists: Sequence[Trials]) -> list[Path | Non
     if len(set(names)) < len(names):
         raise ValueError(f"two lists of one name would share a file in {output}: rename one")
     return [output / name for name in names]
+
+
+def warn(message: str) -> None:
+    """Print a message to standard error."""
+    print(f"simple-spk: {message}", file=sys.stderr)
 
 
 def print_results(table: str, json_text: str, json_file: Path | None) -> None:

@@ -2,19 +2,19 @@
 
 import dataclasses
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simple_spk.cli.outputs import print_results
+from simple_spk.cli.outputs import print_results, warn
 from simple_spk.data.trials import Trials, speakers_of_recordings
 from simple_spk.evaluation.bootstrap import MetricOptions
 from simple_spk.evaluation.list_summary import NOTES, EvaluatedTrials, check_classes
 from simple_spk.evaluation.metrics import prior_name
 
 if TYPE_CHECKING:
+    from simple_spk.report.breakdown import Breakdown
     from simple_spk.report.metadata import Metadata
 
 DET_FORMATS = (".png", ".svg", ".pdf")
@@ -61,52 +61,51 @@ def summary_options(lists: Sequence[Trials], options: Namespace) -> SummaryOptio
 def show_summaries(results: Sequence[EvaluatedTrials], options: SummaryOptions) -> None:
     """Print and write the summaries of evaluated lists."""
     metrics, summaries = options.metrics, [one.summary for one in results]
-    conditions: list[Any] = [None] * len(results)
-    if options.metadata is not None:
-        from simple_spk.report.breakdown import breakdown
-
-        for index, (scored, speakers, _) in enumerate(results):
-            if scored.trials.is_target is not None:
-                conditions[index] = breakdown(
-                    scored,
-                    options.metadata,
-                    speakers_of_recordings(scored.trials) if speakers is None else speakers,
-                    **metrics.costs,
-                    replicates=metrics.replicates,
-                    seed=metrics.seed,
-                    progress=True,
-                )
+    breakdowns = [_breakdown(one, options) for one in results]
     plain = [
-        summary | ({"breakdown": dataclasses.asdict(by_condition)} if by_condition else {})
-        for summary, by_condition in zip(summaries, conditions, strict=True)
+        summary if found is None else summary | {"breakdown": dataclasses.asdict(found)}
+        for summary, found in zip(summaries, breakdowns, strict=True)
     ]
     text = json.dumps(plain[0] if len(plain) == 1 else plain, indent=2, allow_nan=False)
     print_results(summary_table(summaries), text, options.json)
     for summary in summaries:
         for note in filter(None, map(summary.get, NOTES)):
-            print(f"simple-spk: note on {summary['list']}: {note}", file=sys.stderr)
-    labeled = [
-        (scored, summary, by_condition)
-        for (scored, _, summary), by_condition in zip(results, conditions, strict=True)
-        if scored.trials.is_target is not None
-    ]
+            warn(f"note on {summary['list']}: {note}")
     if options.det is None and options.report is None:
         return
     # Plotting takes long to import, and most calls draw nothing.
     from simple_spk.report.charts import DetectionCosts, write_det_plot
+    from simple_spk.report.page import write_report
+    from simple_spk.report.sections import ReportedList
 
     costs = DetectionCosts(metrics.priors, metrics.miss_cost, metrics.false_alarm_cost)
+    lists = [
+        ReportedList(one.scored, one.summary, one.summary["intervals"], found)
+        for one, found in zip(results, breakdowns, strict=True)
+        if one.scored.trials.is_target is not None
+    ]
     if options.det is not None:
-        write_det_plot(options.det, [scored for scored, _, _ in labeled], costs)
+        write_det_plot(options.det, [one.scored for one in lists], costs)
     if options.report is not None:
-        from simple_spk.report.page import write_report
-        from simple_spk.report.sections import ReportedList
-
-        lists = [
-            ReportedList(scored, summary, summary["intervals"], by_condition)
-            for scored, summary, by_condition in labeled
-        ]
         write_report(options.report, lists, costs)
+
+
+def _breakdown(result: EvaluatedTrials, options: SummaryOptions) -> "Breakdown | None":
+    """The metrics of a labeled list by the columns of the metadata, if there are any."""
+    trials, metrics = result.scored.trials, options.metrics
+    if options.metadata is None or trials.is_target is None:
+        return None
+    from simple_spk.report.breakdown import breakdown
+
+    return breakdown(
+        result.scored,
+        options.metadata,
+        speakers_of_recordings(trials) if result.speakers is None else result.speakers,
+        **metrics.costs,
+        replicates=metrics.replicates,
+        seed=metrics.seed,
+        progress=True,
+    )
 
 
 def summary_table(summaries: Sequence[dict[str, Any]]) -> str:

@@ -260,7 +260,7 @@ def test_wespeaker(
     torch.save(weights | {"projection.weight": torch.zeros(50, 8)}, path)
     target = tmp_path / "model"
     assert main(["export", "--from", "wespeaker", str(path), str(target)]) == 0
-    assert "400 numbers" in capsys.readouterr().out
+    assert "400 weights" in capsys.readouterr().out
     model = load_model(target)
     assert model.front_end.arguments["window"] == "hamming"
     assert json.dumps(model.encoder.arguments["blocks"]) == "[3, 4, 6, 3]"

@@ -42,9 +42,18 @@ def scores(listed: Trials) -> np.ndarray:
     return np.random.default_rng(0).normal(size=len(listed)) + 1.5 * listed.is_target
 
 
-def test_torch_is_not_needed() -> None:
-    code = "import sys, simple_spk.cli.commands.metrics; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.mark.parametrize("name", ["metrics", "compare"])
+def test_torch_is_not_needed(name: str, listed: Trials, scores: np.ndarray, tmp_path: Path) -> None:
+    """Neither to start the command nor while it runs."""
+    write_scores(tmp_path / "s.txt", listed, scores)
+    files = [str(tmp_path / "s.txt")] * (2 if name == "compare" else 1)
+    code = (
+        "import sys; from simple_spk.cli.main import main; "
+        "sys.exit(main(sys.argv[1:]) or 'torch' in sys.modules)"
+    )
+    arguments = [name, *files, "--replicates", "20", "--json"]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], check=False)
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize("layout", SCORE_FORMATS)

@@ -1,14 +1,12 @@
 """Train a calibration on a scored, labeled list: it turns scores into log likelihood ratios."""
 
-import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.cli.options import add_enrollments
-from simple_spk.cli.outputs import check_outputs, inputs_of
+from simple_spk.cli.options import add_enrollments, add_value
+from simple_spk.cli.outputs import check_outputs, inputs_of, warn
 from simple_spk.data.trials import Trials, read_trials
 from simple_spk.data.voxceleb_lists import list_name
 from simple_spk.evaluation.calibration import quality_measures, train_calibration
@@ -25,23 +23,14 @@ from simple_spk.evaluation.score_files import read_scores
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of calibrate."""
-    parser.add_argument(
-        "scores", type=Path, metavar="SCORES", help="score file of a list that is not a test list"
-    )
-    parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="JSON", help="file to write"
-    )
-    parser.add_argument(
-        "--target-prior",
-        type=float,
-        default=0.01,
-        metavar="P",
-        help="the share of targets in the application, where ratios are to be best (default 0.01)",
-    )
+    add_value(parser, "scores SCORES", "score file of a list that is not a test list")
+    add_value(parser, "--trials LIST", "the list, with its labels")
+    add_value(parser, "-o --output JSON", "file to write", required=True)
+    what = "target prior of the application, for which the ratios are optimized (default 0.01)"
+    add_value(parser, "--target-prior P", what, float, default=0.01)
     quality = parser.add_argument_group("quality measures, which scoring then needs as well")
-    quality.add_argument("--manifest", type=Path, metavar="CSV", help="use its durations")
-    quality.add_argument("--embeddings", type=Path, metavar="FILE", help="use their lengths")
+    add_value(quality, "--manifest CSV", "use its durations")
+    add_value(quality, "--embeddings FILE", "use their lengths")
     add_enrollments(parser)
 
 
@@ -58,11 +47,8 @@ def run(options: Namespace) -> None:
     )
     calibration.save(options.output)
     if calibration.score_weight <= 0.0:
-        print(
-            f"simple-spk: note on {options.scores}: targets do not have higher scores; are these "
-            "distances, or are the labels swapped?",
-            file=sys.stderr,
-        )
+        reason = "targets do not have higher scores; are these distances, or labels swapped?"
+        warn(f"note on {options.scores}: {reason}")
     ratios = calibration.apply(scores, quality)
     before, after = (_metrics(values, trials.is_target) for values in (scores, ratios))
     print(f"{calibration.trained_on}: {calibration.trials:,} trials, in {options.output}")
@@ -73,10 +59,9 @@ def run(options: Namespace) -> None:
     for title, value in before.items():
         print(f"{title:14}{value:10.4f}{after[title]:10.4f}")
     if after["minCllr"] == 0.0:
-        print(
-            f"simple-spk: note on {options.scores}: no target scores below any non-target, so the "
-            "scale is guessed from the number of trials: calibrate with more speakers",
-            file=sys.stderr,
+        warn(
+            f"note on {options.scores}: no target scores below any non-target, so the scale is "
+            "guessed from the number of trials: calibrate with more speakers"
         )
     thresholds = calibration.false_accept_thresholds
     measured = f"down to {thresholds[-1][0]:g}" if thresholds else "nowhere"

@@ -1,14 +1,12 @@
 """Compare two systems on one list: paired differences of error rates, intervals and p-values."""
 
 import json
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from simple_spk.cli.options import add_json, add_metrics
-from simple_spk.cli.outputs import check_outputs, inputs_of, print_results
+from simple_spk.cli.options import add_json, add_metrics, add_value
+from simple_spk.cli.outputs import check_outputs, inputs_of, print_results, warn
 from simple_spk.cli.summaries import metric_options
 from simple_spk.data.manifest import read_speakers
 from simple_spk.data.trials import read_trials, speakers_by_name, speakers_of_recordings
@@ -20,10 +18,9 @@ from simple_spk.evaluation.score_files import read_scores
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of compare."""
-    parser.add_argument("a", type=Path, metavar="A", help="score file of a system")
-    what = "score file of another system, its trials in any order"
-    parser.add_argument("b", type=Path, metavar="B", help=what)
-    parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
+    add_value(parser, "a A", "score file of a system")
+    add_value(parser, "b B", "score file of another system, its trials in any order")
+    add_value(parser, "--trials LIST", "the list, with its labels")
     add_metrics(parser)
     add_json(parser)
 
@@ -31,6 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     """Read both, compare and report."""
     check_outputs([options.json], inputs_of(options))
+    metrics = metric_options(options)
     listed = None if options.trials is None else read_trials(options.trials)
     trials, scores_a = read_scores(options.a, listed)
     if trials.is_target is None:
@@ -39,24 +37,15 @@ def run(options: Namespace) -> None:
     if options.speakers is None:
         speakers = speakers_of_recordings(trials)
         if speakers_by_name(trials) is None:
-            print(f"simple-spk: note on {list_name(trials)}: {SPEAKERS_GUESSED}", file=sys.stderr)
+            warn(f"note on {list_name(trials)}: {SPEAKERS_GUESSED}")
     else:
         speakers = read_speakers(options.speakers, trials.ids)
     sides = (speakers[trials.enroll], speakers[trials.test])
-    metrics = metric_options(options)
     found = compare(scores_a, scores_b, trials.is_target, *sides, metrics, progress=True)
-    origin = {
-        **list_identity(trials, list_name(trials)),
-        **metrics.costs,
-        "a": str(options.a),
-        "b": str(options.b),
-    }
-    lines = [
-        f"{origin['list']}: {len(trials):,} trials, {found['speakers']:,} speakers",
-        f"A: {options.a}",
-        f"B: {options.b}",
-        *_lines(found),
-    ]
+    origin = list_identity(trials, list_name(trials)) | metrics.costs
+    origin |= {"a": str(options.a), "b": str(options.b)}
+    head = f"{origin['list']}: {len(trials):,} trials, {found['speakers']:,} speakers"
+    lines = [head, f"A: {options.a}", f"B: {options.b}", *_lines(found)]
     print_results("\n".join(lines), json.dumps(origin | found, indent=2), options.json)
 
 

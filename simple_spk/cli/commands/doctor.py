@@ -1,13 +1,12 @@
-"""Is the installation sound, is the data complete, and what will training need?
+"""Check the installation and the data, and measure what training needs.
 
-Without options the installation alone is checked. Exit code 1 if there is any problem.
+Without options, only the installation is checked. The exit code is 1 if there is a problem.
 """
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
+from simple_spk.cli.options import add_value
 from simple_spk.corpora.inspection import Depth
 from simple_spk.data.trials import read_trials
 from simple_spk.distributed import usable_cores
@@ -28,92 +27,51 @@ from simple_spk.doctor.utterance_list import read_utterance_list, without_suffix
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of doctor."""
     data = parser.add_argument_group("data")
-    data.add_argument("--voxceleb1", type=Path, metavar="DIR", help="a copy of VoxCeleb1")
-    data.add_argument(
-        "--voxceleb2", type=Path, metavar="DIR", help="a copy of VoxCeleb2, original or converted"
-    )
-    data.add_argument("--manifest", type=Path, metavar="CSV", help="a manifest of recordings")
-    data.add_argument("--audio-folder", type=Path, metavar="DIR", help="a folder of recordings")
-    data.add_argument(
-        "--utterances",
-        type=Path,
-        metavar="LIST",
-        help="what should be there: 'utterance [seconds]' per line, may be .gz",
-    )
-    data.add_argument(
-        "--trials",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="LIST",
-        help="trial lists: can they be scored?",
-    )
-    how = data.add_mutually_exclusive_group()
-    how.add_argument("--names-only", action="store_true", help="do not open the audio files")
-    how.add_argument("--deep", action="store_true", help="decode all: silence, clipping, copies")
-    data.add_argument(
-        "--shortest",
-        type=float,
-        default=InspectionOptions.shortest_seconds,
-        metavar="SECONDS",
-        help="recordings that are shorter are too short to train on (default 1)",
-    )
-    data.add_argument(
-        "--processes",
-        type=int,
-        default=min(16, usable_cores()),
-        metavar="N",
-        help="processes that inspect audio (default: as many as cores, at most 16)",
-    )
-    training = parser.add_argument_group("training (sizes: those of the experiment, unless given)")
+    add_value(data, "--voxceleb1 DIR", "copy of VoxCeleb1")
+    add_value(data, "--voxceleb2 DIR", "copy of VoxCeleb2, original or converted")
+    add_value(data, "--manifest CSV", "manifest of recordings")
+    add_value(data, "--audio-folder DIR", "folder of recordings")
+    what = "expected recordings: 'utterance [seconds]' per line, may be .gz"
+    add_value(data, "--utterances LIST", what)
+    what = "trial lists: check that their recordings are available"
+    add_value(data, "--trials LIST", what, nargs="+", default=[])
+    depth = data.add_mutually_exclusive_group()
+    depth.add_argument("--names-only", action="store_true", help="do not open the audio files")
+    what = "decode all audio: find silence, clipping and duplicates"
+    depth.add_argument("--deep", action="store_true", help=what)
+    what = "minimum duration for training (default 1)"
+    add_value(data, "--shortest SECONDS", what, float, default=InspectionOptions.shortest_seconds)
+    what = "processes that inspect audio (default: the number of cores, at most 16)"
+    add_value(data, "--processes N", what, int, default=min(16, usable_cores()))
+    training = parser.add_argument_group("training (default sizes: those of the experiment)")
+    what = "measure the needs of training in a few steps"
+    training.add_argument("--training", action="store_true", help=what)
+    add_value(training, "--hparams YAML", "experiment (default: the setting of the paper)")
+    add_value(training, "--batch N", "crops per batch", int)
+    what = "range of crop durations"
     training.add_argument(
-        "--training", action="store_true", help="measure what training needs, by a few steps"
+        "--crop-seconds", type=float, nargs=2, metavar=("SHORTEST", "LONGEST"), help=what
     )
-    training.add_argument(
-        "--hparams", type=Path, metavar="YAML", help="the experiment (default: the paper's setting)"
-    )
-    training.add_argument("--batch", type=int, metavar="N", help="crops in a batch")
-    training.add_argument(
-        "--crop-seconds",
-        type=float,
-        nargs=2,
-        metavar=("SHORTEST", "LONGEST"),
-        help="limits of a crop's length",
-    )
-    training.add_argument("--queue", type=int, metavar="N", help="keys in the queue")
-    training.add_argument(
-        "--width", type=int, metavar="N", help="channels of the ResNet's first layer"
-    )
-    training.add_argument("--embedding-dim", type=int, metavar="N", help="numbers in an embedding")
-    training.add_argument("--workers", type=int, metavar="N", help="processes that read crops")
-    training.add_argument(
-        "--device", metavar="DEVICE", help="cpu, cuda, cuda:1, ... (default: a GPU, if any)"
-    )
-    parser.add_argument("--json", action="store_true", help="answer as JSON")
-    parser.add_argument(
-        "--list",
-        type=Path,
-        metavar="FILE",
-        help="write the names of all faulty files, as 'kind<tab>name'",
-    )
+    add_value(training, "--queue N", "keys in the queue", int)
+    add_value(training, "--width N", "channels of the first layer of the ResNet", int)
+    add_value(training, "--embedding-dim N", "embedding dimension", int)
+    add_value(training, "--workers N", "processes that read crops", int)
+    what = "cpu, cuda, cuda:1, ... (default: a GPU if there is one)"
+    add_value(training, "--device DEVICE", what, str)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_value(parser, "--list FILE", "write the names of all faulty files as 'kind<tab>name'")
 
 
 def run(options: Namespace) -> int:
-    """Check everything that was asked for, and say what was found."""
+    """Run the checks that the options select, and print the findings."""
     folders = [options.voxceleb1, options.voxceleb2, options.audio_folder]
     if options.utterances is not None and not any((*folders, options.manifest)):
-        raise ValueError(
-            f"--utterances {options.utterances} says what should be there, but not where: give "
-            f"--voxceleb1, --voxceleb2, --manifest or --audio-folder"
-        )
+        places = "--voxceleb1, --voxceleb2, --manifest or --audio-folder"
+        raise ValueError(f"--utterances is compared with a copy of the data: give {places}, too")
     findings = check_installation([folder for folder in folders if folder is not None])
-    depth = Depth.SAMPLES if options.deep else Depth.ENDS
-    inspection = InspectionOptions(
-        Depth.NAMES if options.names_only else depth, options.shortest, options.processes
-    )
-    data_findings, usable = _check_data(options, inspection)
-    findings += data_findings
-    findings += _check_trials(options, usable, inspection)
+    depth = Depth.SAMPLES if options.deep else Depth.NAMES if options.names_only else Depth.ENDS
+    inspection = InspectionOptions(depth, options.shortest, options.processes)
+    findings += _check_data(options, inspection)
     if options.training or options.hparams is not None:
         findings += _check_training(options)
     if options.list is not None:
@@ -122,64 +80,45 @@ def run(options: Namespace) -> int:
     return 0 if is_well(findings) else 1
 
 
-def _check_data(
-    options: Namespace, inspection: InspectionOptions
-) -> tuple[list[Finding], set[str]]:
-    """Findings about the copies, and the names of usable recordings in any of them."""
+def _check_data(options: Namespace, inspection: InspectionOptions) -> list[Finding]:
+    """Findings about the data, and whether any of the given places has the trials' recordings."""
     expected = None if options.utterances is None else read_utterance_list(options.utterances)
-    findings: list[Finding] = []
-    usable: set[str] = set()
-    for corpus, folder in (("VoxCeleb1", options.voxceleb1), ("VoxCeleb2", options.voxceleb2)):
-        if folder is not None:
-            found, names = check_voxceleb(corpus, folder, expected, inspection)
-            findings += found
-            usable |= names.keys()
+    checks = [
+        check_voxceleb(corpus, folder, expected, inspection)
+        for corpus, folder in (("VoxCeleb1", options.voxceleb1), ("VoxCeleb2", options.voxceleb2))
+        if folder is not None
+    ]
     if options.manifest is not None:
         files = files_of_manifest(options.manifest)
-        found, names = check_files(f"manifest {options.manifest}", files, expected, inspection)
-        findings += found
-        usable |= names.keys()
+        checks.append(check_files(f"manifest {options.manifest}", files, expected, inspection))
+    usable = {name for _, names in checks for name in names}
     if options.audio_folder is not None and (expected is not None or not options.trials):
         files = files_of_folder(options.audio_folder)
-        found, _ = check_files(f"folder {options.audio_folder}", files, expected, inspection)
-        findings += found
-    return findings, usable
-
-
-def _check_trials(
-    options: Namespace, usable: set[str], inspection: InspectionOptions
-) -> list[Finding]:
-    """Findings about trial lists: a recording is at hand if any of the given places has it."""
+        checks.append(check_files(f"folder {options.audio_folder}", files, expected, inspection))
+    findings = [finding for found, _ in checks for finding in found]
     lists = [read_trials(path) for path in options.trials]
     in_folder: set[str] = set()
-    if options.audio_folder is not None:  # of which only what the lists name is opened
+    if options.audio_folder is not None:  # only the files that the lists name are opened
         named = sorted({name for trials in lists for name in trials.ids})
         in_folder = usable_in_folder(options.audio_folder, named, inspection)
 
-    def is_at_hand(name: str) -> bool:
+    def is_available(name: str) -> bool:
         return name in in_folder or without_suffix(name) in usable
 
     has_place = any((options.voxceleb1, options.manifest, options.audio_folder))
-    tell: Callable[[str], bool] | None = is_at_hand if has_place else None
-    return [finding for trials in lists for finding in check_trials(trials, tell)]
+    for trials in lists:
+        findings += check_trials(trials, is_available if has_place else None)
+    return findings
 
 
 def _check_training(options: Namespace) -> list[Finding]:
-    """Findings about training, which alone need torch and its networks."""
+    """Findings about training; only these need the networks."""
     import torch
 
     from simple_spk.doctor.training import check_training
     from simple_spk.doctor.training_needs import TrainingSetting, read_setting
 
     setting = TrainingSetting() if options.hparams is None else read_setting(options.hparams)
-    if options.batch is not None:
-        if options.batch % setting.recordings_per_speaker:
-            raise ValueError(
-                f"--batch {options.batch} must be a multiple of the "
-                f"{setting.recordings_per_speaker} recordings of each speaker"
-            )
-        speakers = options.batch // setting.recordings_per_speaker
-        setting = replace(setting, speakers_per_batch=speakers)
     changes = {
         "crop_seconds": options.crop_seconds and tuple(options.crop_seconds),
         "queue_size": options.queue,
@@ -187,6 +126,11 @@ def _check_training(options: Namespace) -> list[Finding]:
         "embedding_dim": options.embedding_dim,
         "workers": options.workers,
     }
+    if options.batch is not None:
+        per_speaker = setting.recordings_per_speaker
+        changes["speakers_per_batch"], rest = divmod(options.batch, per_speaker)
+        if rest:
+            raise ValueError(f"--batch must be a multiple of the {per_speaker} crops per speaker")
     given = {name: value for name, value in changes.items() if value is not None}
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -2,19 +2,19 @@
 
 An interrupted run resumes: finished embeddings are kept in FILE.parts until all are done.
 Recordings that cannot be used are named; the others are written, and the exit code is 1.
+A LIST is .txt or .scp with 'path' or 'id path' in each line, or a manifest (.csv).
 
 To share the work among processes, or with --device cuda among GPUs:
 torchrun --nproc_per_node=N --no-python simple-spk embed ...
 """
 
-import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 import numpy as np
 
-from simple_spk.cli.options import add_model, add_workers
-from simple_spk.cli.outputs import check_outputs
+from simple_spk.cli.options import add_model, add_value
+from simple_spk.cli.outputs import check_outputs, warn
 from simple_spk.data.recording_lists import find_recordings
 from simple_spk.distributed import gather_objects, join_group, leave_group, own_device, rank
 from simple_spk.evaluation.embedding_files import check_format, write_embeddings
@@ -24,18 +24,11 @@ from simple_spk.inference.extractor import Extractor
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of embed."""
-    parser.add_argument(
-        "audio",
-        type=Path,
-        nargs="+",
-        metavar="FILE|FOLDER|LIST",
-        help="audio files, folders of them, lists (.txt, .scp: 'path' or 'id path' in each line), "
-        "or manifests (.csv)",
-    )
+    what = "audio files, folders of them, lists (.txt, .scp) or manifests (.csv)"
+    add_value(parser, "audio FILE|FOLDER|LIST", what, nargs="+")
     what = "file to write: .npz, .safetensors, or .ark (with an .scp)"
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=what)
-    add_model(parser)
-    add_workers(parser)
+    add_value(parser, "-o --output FILE", what, required=True)
+    add_model(parser, with_workers=True)
 
 
 def run(options: Namespace) -> int:
@@ -48,14 +41,11 @@ def run(options: Namespace) -> int:
     made_by = f"{extractor.fingerprint} in {options.precision}"
     store = EmbeddingStore(options.output, made_by, ids, paths)
     if rank() == 0 and not store.begin():
-        print(
-            f"simple-spk: note: {store.folder} was of another model: starting anew", file=sys.stderr
-        )
+        warn(f"note: {store.folder} was of another model: starting anew")
     gather_objects(None)  # nobody reads before the first process has made the folder ready
     missing = store.missing()
     if rank() == 0 and len(missing) < len(ids):
-        done = len(ids) - len(missing)
-        print(f"{done} of {len(ids)} embeddings are there already", file=sys.stderr)
+        warn(f"{len(ids) - len(missing)} of {len(ids)} embeddings are there already")
     failed = store.fill(extractor, missing, options.workers)
     if rank() == 0:
         _write(options.output, ids, store, failed, extractor.fingerprint)
@@ -74,15 +64,14 @@ def _write(
         first = failed[min(failed)]
         raise ValueError(f"none of {len(ids)} recordings could be embedded; the first: {first}")
     for index in sorted(failed):  # all of them, so that they can be repaired
-        print(f"simple-spk: not embedded: {ids[index]}: {failed[index]}", file=sys.stderr)
+        warn(f"not embedded: {ids[index]}: {failed[index]}")
     matrix = np.stack(list(done.values()))
     write_embeddings(output, [ids[index] for index in done], matrix, fingerprint)
     print(f"{len(done)} embeddings of dimension {matrix.shape[1]} in {output}")
     if failed:
-        print(
-            f"simple-spk: {len(failed)} of {len(ids)} recordings are missing in {output}: repair "
-            "them or leave them out; the same command tries only them again",
-            file=sys.stderr,
+        warn(
+            f"{len(failed)} of {len(ids)} recordings are missing in {output}: repair them or leave "
+            "them out; the same command tries only them again"
         )
     else:
         store.remove()

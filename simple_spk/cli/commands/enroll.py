@@ -1,9 +1,8 @@
 """Enroll a speaker by name in a file of voices; further recordings of a name are added to it."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
-from simple_spk.cli.options import add_model
+from simple_spk.cli.options import add_model, add_value
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.speaker_store import SpeakerStore
@@ -11,11 +10,9 @@ from simple_spk.inference.speaker_store import SpeakerStore
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of enroll."""
-    what = "the file of voices, created if needed"
-    parser.add_argument("voices", type=Path, metavar="VOICES", help=what)
-    parser.add_argument("name", metavar="NAME", help="name of the speaker")
-    what = "recordings of that speaker alone"
-    parser.add_argument("recordings", type=Path, nargs="*", metavar="RECORDING", help=what)
+    add_value(parser, "voices VOICES", "the file of voices, created if needed")
+    add_value(parser, "name NAME", "name of the speaker", str)
+    add_value(parser, "recordings RECORDING", "recordings of that speaker alone", nargs="*")
     parser.add_argument("--remove", action="store_true", help="remove NAME (give no recordings)")
     add_model(parser)
 

@@ -1,10 +1,16 @@
-"""A trained model as a folder to use and to share: ours, one ONNX file, or SpeechBrain's."""
+"""Export a trained model as a folder: for simple_spk, as one ONNX file, or for SpeechBrain.
+
+SOURCE is a training run (its model/ or, if training has not ended, its newest checkpoint), a
+checkpoint (RUN/checkpoints/CKPT...), a model folder, or owner/name on the Hugging Face Hub. With
+--from wespeaker it is avg_model.pt of a ResNet-18 or ResNet-34 of WeSpeaker, or its folder.
+"""
 
 import shutil
 import uuid
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from simple_spk.cli.options import add_value
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.export.onnx import LARGEST_DIFFERENCE, check_onnx, export_onnx
 from simple_spk.export.speechbrain import export_speechbrain
@@ -24,15 +30,8 @@ from simple_spk.io.atomic_file import write_text
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of export."""
-    parser.add_argument(
-        "source",
-        nargs="?",
-        metavar="SOURCE",
-        help="a training run (its model/, or if it has not ended its newest checkpoint), a "
-        "checkpoint (RUN/checkpoints/CKPT...), a model folder, or owner/name on the "
-        "Hugging Face Hub",
-    )
-    parser.add_argument("target", type=Path, nargs="?", metavar="TARGET", help="the folder to make")
+    add_value(parser, "source SOURCE", "training run, checkpoint or model", str, nargs="?")
+    add_value(parser, "target TARGET", "folder to create", nargs="?")
     parser.add_argument(
         "--format",
         choices=("folder", "onnx", "speechbrain"),
@@ -40,67 +39,45 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="folder: for simple-spk and Extractor (default); onnx: waveforms to embeddings in any "
         "runtime; speechbrain: for EncoderClassifier and SpeakerRecognition.from_hparams",
     )
-    parser.add_argument(
-        "--from",
-        dest="origin",
-        choices=("wespeaker",),
-        help="wespeaker: the source is avg_model.pt of its ResNet-18 or ResNet-34, or its folder",
-    )
-    parser.add_argument(
-        "--sample-rate",
-        type=int,
-        default=SAMPLE_RATE,
-        metavar="HERTZ",
-        help="with --from wespeaker: of the speech that it was trained on (default %(default)s)",
-    )
-    parser.add_argument(
-        "--calibration", type=Path, metavar="JSON", help="put this in, from simple-spk calibrate"
-    )
-    parser.add_argument("--training-data", metavar="TEXT", help="what the model was trained on")
-    parser.add_argument(
-        "--card",
-        type=Path,
-        metavar="MD",
-        help="text file to become README.md (default: the source's own, or what the model tells)",
-    )
-    parser.add_argument(
-        "--half", action="store_true", help="store weights as 16-bit floats: half the size"
-    )
-    parser.add_argument(
-        "--check",
-        type=Path,
-        metavar="FOLDER",
-        help="instead: compare a runtime's embeddings with those stored in an ONNX export",
-    )
+    what = "wespeaker: SOURCE is a model of WeSpeaker"
+    parser.add_argument("--from", dest="origin", choices=("wespeaker",), help=what)
+    what = "with --from wespeaker: sample rate of the training data (default %(default)s)"
+    add_value(parser, "--sample-rate HERTZ", what, int, default=SAMPLE_RATE)
+    add_value(parser, "--calibration JSON", "add this calibration, from simple-spk calibrate")
+    add_value(parser, "--training-data TEXT", "description of the training data", str)
+    what = "text file for README.md (default: that of SOURCE, or a description of the model)"
+    add_value(parser, "--card MD", what)
+    what = "store weights as 16-bit floats: half the size"
+    parser.add_argument("--half", action="store_true", help=what)
+    what = "only compare the embeddings of a runtime with those stored in an ONNX export"
+    add_value(parser, "--check FOLDER", what)
 
 
 def run(options: Namespace) -> int:
     """Export, or check an export."""
     if options.check is not None:
         if options.source is not None:
-            raise ValueError("--check takes one folder and exports nothing: leave SOURCE out")
+            raise ValueError("--check exports nothing: leave SOURCE out")
         return _check(options.check)
     if options.target is None:
-        raise ValueError(
-            "name what to export and the folder to make: simple-spk export SOURCE TARGET"
-        )
+        raise ValueError("name source and target: simple-spk export SOURCE TARGET")
     if options.half and options.format != "folder":
-        raise ValueError(f"--half is for --format folder; {options.format} takes 32-bit floats")
+        raise ValueError(f"--half is for --format folder; {options.format} has 32-bit floats")
     if options.sample_rate != SAMPLE_RATE and options.origin is None:
-        raise ValueError("--sample-rate is for --from wespeaker: other models know their own")
+        raise ValueError("--sample-rate is for --from wespeaker: other models store their own")
     low, high = LIMITS["sample_rate"]
     if not low <= options.sample_rate <= high:
-        raise ValueError(f"--sample-rate lies between {low} and {high}, not {options.sample_rate}")
+        raise ValueError(f"--sample-rate must be {low} to {high}, not {options.sample_rate}")
     target: Path = options.target
     if target.exists():
-        raise ValueError(f"{target} exists: name a folder that does not, or delete it")
+        raise ValueError(f"{target} exists: name a new folder, or delete it")
     model, card = _read_source(options)
-    # The folder is whole or does not exist; until then it has a name that nobody else has.
+    # A unique temporary name until the folder is complete.
     partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
     try:
         if options.format == "folder":
             save_model(partial, model, card, options.half)
-            load_model(partial)  # what nobody could load is not worth a name
+            load_model(partial)  # raises if the export cannot be loaded
         else:
             write = {"onnx": export_onnx, "speechbrain": export_speechbrain}[options.format]
             write(partial, model)
@@ -115,19 +92,19 @@ def run(options: Namespace) -> int:
 
 
 def _read_source(options: Namespace) -> tuple[Model, str | None]:
-    """The model to export, with what the options add, and a card that was written for it."""
+    """The model to export, with the additions of the options, and its hand-written card."""
     card = None if options.card is None else options.card.read_text(encoding="utf-8")
     if options.origin == "wespeaker":
         model, dropped = import_wespeaker(options.source, options.sample_rate)
         if dropped:
-            print(f"left out: the classifier of the training speakers, {dropped:,} numbers")
+            print(f"left out: the classifier of the training speakers, {dropped:,} weights")
     else:
         folder = find_model(resolve(options.source))
         model = load_trained(folder)
         print(f"model: {folder}")
         if card is None and (folder / CARD).is_file():
             written = (folder / CARD).read_text(encoding="utf-8")
-            # A card that was made from a model is made anew, of the model as it is now.
+            # A generated card is generated again for the model as it is now.
             card = None if is_automatic(written) else written
     if options.calibration is not None:
         model = model._replace(calibration=Calibration.load(options.calibration))
@@ -137,12 +114,10 @@ def _read_source(options: Namespace) -> tuple[Model, str | None]:
 
 
 def _check(folder: Path) -> int:
-    """Say how far a runtime's embeddings lie from PyTorch's; exit code 1 if too far."""
+    """Compare the embeddings of an ONNX runtime with those of PyTorch; 1 if they differ."""
     difference = check_onnx(folder)
     holds = difference <= LARGEST_DIFFERENCE
     verdict = "equal to PyTorch's" if holds else "NOT those of PyTorch"
-    print(
-        f"{folder}: embeddings are {verdict}: greatest relative difference {difference:.2g} "
-        f"(at most {LARGEST_DIFFERENCE:g})"
-    )
+    measured = f"greatest relative difference {difference:.2g} (at most {LARGEST_DIFFERENCE:g})"
+    print(f"{folder}: embeddings are {verdict}: {measured}")
     return 0 if holds else 1

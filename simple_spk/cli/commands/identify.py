@@ -4,28 +4,17 @@ import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.cli.commands.verify import (
-    no_decision,
-    quality_json,
-    quality_line,
-    score_in_words,
-)
-from simple_spk.cli.options import add_decision, add_model
+from simple_spk.cli.commands.verify import no_decision, quality_json, quality_line, score_in_words
+from simple_spk.cli.options import add_decision, add_model, add_value
 from simple_spk.inference.decisions import Candidate, Identification
 from simple_spk.inference.extractor import Extractor
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of identify."""
-    parser.add_argument(
-        "voices", type=Path, metavar="VOICES", help="the file of voices, from simple-spk enroll"
-    )
-    parser.add_argument(
-        "recordings", type=Path, nargs="+", metavar="RECORDING", help="recordings to identify"
-    )
-    parser.add_argument(
-        "--top", type=int, default=3, metavar="N", help="candidates to show (default 3)"
-    )
+    add_value(parser, "voices VOICES", "the file of voices, from simple-spk enroll")
+    add_value(parser, "recordings RECORDING", "recordings to identify", nargs="+")
+    add_value(parser, "--top N", "candidates to show (default 3)", int, default=3)
     add_decision(parser)
     add_model(parser)
 
@@ -39,13 +28,17 @@ def run(options: Namespace) -> None:
     answers = []
     for path in options.recordings:
         found = extractor.identify(path, prior=options.prior, false_accept_rate=options.far)
+        candidates = found.candidates[: options.top]
         if options.json:
-            answers.append(_plain(path, found, options.top))
+            answer = {"recording": str(path), **found._asdict()}
+            answer["candidates"] = [candidate._asdict() for candidate in candidates]
+            answer["qualities"] = [quality_json(quality) for quality in found.qualities]
+            answers.append(answer)
             continue
         print(_sentence(path, found))
         if options.far is not None:
             print(f"  {found.reason}")
-        for candidate in found.candidates[: options.top]:
+        for candidate in candidates:
             print(f"  {_line(candidate)}")
         for quality in found.qualities:
             print(quality_line("recording", quality))
@@ -68,13 +61,3 @@ def _line(candidate: Candidate) -> str:
     if candidate.probability is None:
         return f"{candidate.name}: {details}"
     return f"{candidate.name}: probability {100 * candidate.probability:.3g} % ({details})"
-
-
-def _plain(path: Path, found: Identification, top: int) -> dict[str, object]:
-    """An answer for JSON."""
-    return {
-        "recording": str(path),
-        **found._asdict(),
-        "candidates": [candidate._asdict() for candidate in found.candidates[:top]],
-        "qualities": [quality_json(quality) for quality in found.qualities],
-    }

@@ -1,10 +1,13 @@
-"""Error rates of score files of any toolkit, with intervals by resampling speakers."""
+"""Error rates of score files of any toolkit, with intervals by resampling speakers.
+
+Score files have lines of 'enroll test score target|nontarget', 'enroll test 0|1 score' or '0|1
+enroll test score'; with --trials also 'enroll test score', 'score enroll test', or 'score'.
+"""
 
 import math
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
-from simple_spk.cli.options import add_summary
+from simple_spk.cli.options import add_summary, add_value
 from simple_spk.cli.outputs import check_outputs, inputs_of
 from simple_spk.cli.summaries import show_summaries, summary_options
 from simple_spk.data.manifest import read_speakers
@@ -16,19 +19,11 @@ from simple_spk.evaluation.score_files import ScoredTrials, read_scores
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of metrics."""
-    parser.add_argument(
-        "scores",
-        type=Path,
-        nargs="+",
-        metavar="SCORES",
-        help="score files: 'enroll test score target|nontarget', 'enroll test 0|1 score', "
-        "'0|1 enroll test score'; with --trials also 'enroll test score', 'score enroll "
-        "test', or 'score'",
-    )
-    parser.add_argument("--trials", type=Path, metavar="LIST", help="the list, with its labels")
+    add_value(parser, "scores SCORES", "score files", nargs="+")
+    add_value(parser, "--trials LIST", "the list, with its labels")
     what = "a decision threshold whose error rates are reported, such as -b"
-    parser.add_argument("--threshold", type=float, metavar="T", help=what)
-    add_summary(parser, always_intervals=True)
+    add_value(parser, "--threshold T", what, float)
+    add_summary(parser)
 
 
 def run(options: Namespace) -> None:
@@ -47,10 +42,8 @@ def run(options: Namespace) -> None:
             name = f"{path.name} on {name}"
         lists.append(ScoredTrials(trials, scores, name, str(path), threshold=options.threshold))
     summary = summary_options([one.trials for one in lists], options)
-    speakers = [
-        None if options.speakers is None else read_speakers(options.speakers, one.trials.ids)
-        for one in lists
-    ]
+    path = options.speakers
+    speakers = [None if path is None else read_speakers(path, one.trials.ids) for one in lists]
     results = [
         EvaluatedTrials(one, told, summarize(one, summary.metrics, told, progress=True))
         for one, told in zip(lists, speakers, strict=True)

@@ -1,19 +1,16 @@
 """Scores of trial lists from embeddings, and the error rates of labeled lists."""
 
-import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
-from simple_spk.cli.options import (
+from simple_spk.cli.options import add_summary, add_value
+from simple_spk.cli.outputs import check_outputs, inputs_of, score_files, warn
+from simple_spk.cli.scoring import (
     add_scoring,
     add_similarity,
-    add_summary,
-    model_name,
     named_similarity,
     scoring_options,
     with_model,
 )
-from simple_spk.cli.outputs import check_outputs, inputs_of, score_files
 from simple_spk.cli.summaries import show_summaries, summary_options
 from simple_spk.data.trials import read_trials
 from simple_spk.evaluation.bootstrap import REPLICATES
@@ -27,14 +24,13 @@ from simple_spk.inference.trial_evaluation import EmbeddingSource, evaluate_tria
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of score."""
     what = "from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark or .scp"
-    parser.add_argument("--embeddings", type=Path, required=True, metavar="FILE", help=what)
+    add_value(parser, "--embeddings FILE", what, required=True)
     what = "score as this model does: model folder, or owner/name on the Hugging Face Hub"
-    parser.add_argument("--model", metavar="MODEL", help=what)
+    add_value(parser, "--model MODEL", what, str)
     add_similarity(parser, "without --model: ")
-    what = "durations, for calibrations that use them"
-    parser.add_argument("--manifest", type=Path, metavar="CSV", help=what)
+    add_value(parser, "--manifest CSV", "durations, for calibrations that use them")
     add_scoring(parser)
-    add_summary(parser, always_intervals=False)
+    add_summary(parser, when=" with --json or --report, else 0")
 
 
 def run(options: Namespace) -> None:
@@ -47,21 +43,18 @@ def run(options: Namespace) -> None:
     outputs = score_files(options.output, lists)
     check_outputs([*outputs, options.json, options.report, options.det], inputs_of(options))
     summary = summary_options(lists, options)
-    how = scoring_options(options, summary)
+    how = scoring_options(options, summary.metrics)
     embeddings = read_embeddings(options.embeddings)
     if options.model is None:
         similarity = named_similarity(options)
     else:
         if options.similarity is not None or options.angular_bias is not None:
             raise ValueError("--model has its own similarity: leave out either it or the other")
-        model, name = load_model(resolve(options.model)), model_name(options)
+        model = load_model(resolve(options.model))
         similarity = model.similarity
         if not (embeddings.origin or "").startswith(embedding_fingerprint(model)):
-            print(
-                f"simple-spk: note on {options.embeddings}: nothing in it says that {name} as it "
-                "is now made them",
-                file=sys.stderr,
-            )
+            reason = f"nothing in it says that {options.model} as it is now made them"
+            warn(f"note on {options.embeddings}: {reason}")
         how = with_model(how, options, model)
     seconds = None if options.manifest is None else read_durations(options.manifest)
     source = EmbeddingSource(lambda: embeddings, None if seconds is None else lambda: seconds)

@@ -30,9 +30,8 @@ def run(options: Namespace) -> None:
         print(json.dumps(answer))
         return
     print(_sentence(decision, options.far is not None))
-    if decision.accepted is not None and (
-        options.far or options.prior or decision.probability is None
-    ):
+    needs_reason = options.far or options.prior or decision.probability is None
+    if decision.accepted is not None and needs_reason:
         print(f"  {decision.reason}")
     for path, side in zip((options.enroll, options.test), decision.qualities, strict=True):
         for quality in side:
@@ -55,15 +54,10 @@ def _sentence(decision: Decision, at_a_rate: bool) -> str:
     return f"{sentence} ({details})"
 
 
-# ---- identify prints these too ------------------------------------------------------------------
-
-
 def score_in_words(score: float, log_likelihood_ratio: float | None) -> str:
     """A score, and its likelihood ratio if that is known."""
-    words = f"score {score:.2f}"
-    if log_likelihood_ratio is None:
-        return words
-    return f"{words}, likelihood ratio e^{log_likelihood_ratio:.1f}"
+    ratio = log_likelihood_ratio
+    return f"score {score:.2f}" + ("" if ratio is None else f", likelihood ratio e^{ratio:.1f}")
 
 
 def no_decision(threshold: float | None) -> str:
