@@ -113,14 +113,11 @@ def find_usable(
     faults: list[Quarantined] = []
     journal = Journal(journal_path, {"content": "inspected files"}, _Remembered)
     with contextlib.closing(journal):
-        rows: dict[str, _Remembered] = {}
-        new: list[AudioFile] = []
-        for file in files:
-            row = journal.rows.get(file.name)
-            if row is not None and row[:3] == file and row.depth >= depth:
-                rows[file.name] = row
-            else:
-                new.append(file)
+        known = ((file, journal.rows.get(file.name)) for file in files)
+        rows = {
+            row.name: row for file, row in known if row and row[:3] == file and row.depth >= depth
+        }
+        new = [file for file in files if file.name not in rows]
         paths = [os.path.join(folder, file.name) for file in new]
         with contextlib.closing(inspect_files(paths, depth, workers)) as inspected:
             for file, facts in zip(new, inspected, strict=True):
@@ -131,11 +128,10 @@ def find_usable(
                 else:
                     faults.append(Quarantined(file.name, *fault))
         journal.rewrite(rows[name] for name in sorted(rows))
-    durations = {}
-    for name in sorted(rows):
-        fault = length_fault(rows[name].seconds, shortest_seconds)
-        if fault is None:
-            durations[name] = rows[name].seconds
-        else:
+    durations = {name: rows[name].seconds for name in sorted(rows)}
+    for name, seconds in [*durations.items()]:
+        fault = length_fault(seconds, shortest_seconds)
+        if fault is not None:
             faults.append(Quarantined(name, *fault))
+            del durations[name]
     return UsableFiles(durations, faults, len(new))

@@ -25,7 +25,6 @@ from simple_spk.doctor.training_needs import (
     loader_crops_per_second,
     measure_needs,
     read_setting,
-    workers_needed,
 )
 from simple_spk.models.resnet import ResNet
 
@@ -166,11 +165,10 @@ def test_the_cure_for_want_of_memory_fits(
 @settings(deadline=None)
 @given(POSITIVE, POSITIVE, st.integers(1, 64))
 def test_as_few_workers_as_keep_up(consumed: float, delivered: float, workers: int) -> None:
-    wanted = workers_needed(consumed, delivered, workers)
-    each = delivered / workers
+    finding = loader_finding("", consumed, delivered, workers)
+    wanted, each = finding.metrics["workers"], delivered / workers
     assert wanted * each >= consumed
     assert wanted == 1 or (wanted - 1) * each < 1.25 * consumed * (1 + 1e-9)
-    finding = loader_finding("", consumed, delivered, workers)
     assert (finding.status is Status.OK) == (delivered >= consumed)
     assert ("not the bottleneck" in finding.text) == (delivered >= consumed)
 
