@@ -94,18 +94,21 @@ def convert(
         contextlib.closing(Journal(journal_folder / "journal.jsonl", form, Outcome)) as journal,
     ):
         if journal.unreadable_lines:
-            logger.warning(
-                f"{journal.path}: {journal.unreadable_lines} unreadable lines; their sources are "
-                "converted again"
-            )
+            count = f"{journal.unreadable_lines} unreadable lines"
+            logger.warning(f"{journal.path}: {count}; their sources are converted again")
         done = {}
         for source in tqdm(sources, unit="file", desc="look up", disable=not journal.rows):
             known = journal.rows.get(source.name)
-            if known is not None and known[1:3] == source[1:3]:
-                # What is too short is judged again, as the limit may be another.
-                is_faulty = bool(known.fault) and known.fault != "too short" and not retry_faulty
-                if is_faulty or task.is_made(known):
-                    done[source.name] = known
+            # What is too short is judged again, as the limit may be another.
+            if (
+                known is not None
+                and known[1:3] == source[1:3]
+                and (
+                    (known.fault not in ("", "too short") and not retry_faulty)
+                    or task.is_made(known)
+                )
+            ):
+                done[source.name] = known
         todo = [source.name for source in sources if source.name not in done]
         journal.rows.clear()  # a million of them take some room
         stream = contextlib.closing(_outcomes(task, todo, workers))
@@ -134,11 +137,10 @@ class _Task(NamedTuple):
         seconds = outcome.samples / self.settings.sample_rate
         if outcome.fault or seconds < self.settings.shortest_seconds:
             return False
-        try:
-            target = f"{self.target_folder}/{self.settings.target_name(outcome.name)}"
+        target = f"{self.target_folder}/{self.settings.target_name(outcome.name)}"
+        with contextlib.suppress(FileNotFoundError):
             return os.stat(target).st_size == outcome.target_bytes
-        except FileNotFoundError:
-            return False
+        return False
 
 
 class _Worker(NamedTuple):

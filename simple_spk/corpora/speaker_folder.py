@@ -56,8 +56,8 @@ def list_speaker_folder(folder: str | Path) -> FolderContents:
     other_files = 0
     seen: dict[str, str] = {}  # where a folder really is -> where it was found first
 
-    def unreachable(error: OSError, name: str | None = None) -> None:
-        name = os.path.relpath(error.filename, root) if name is None else name
+    def unreachable(error: OSError) -> None:
+        name = os.path.relpath(error.filename, root)
         faults.append(Quarantined(name, "unreachable", f"cannot be reached ({error.strerror})"))
 
     for place, folders, names in os.walk(root, onerror=unreachable, followlinks=True):
@@ -86,10 +86,9 @@ def list_speaker_folder(folder: str | Path) -> FolderContents:
             else:
                 try:
                     status = os.stat(os.path.join(place, name))
-                except OSError as error:
-                    unreachable(error, path)
-                else:
                     files.append(AudioFile(path, status.st_size, status.st_mtime_ns))
+                except OSError as error:
+                    unreachable(error)
     named = {file.speaker for file in files} | {fault.source.split("/")[0] for fault in faults}
     speakers = {below.split("/")[0] for below in seen.values() if below != os.curdir}
     faults += [Quarantined(name, "empty", "holds no recordings") for name in speakers - named]

@@ -40,15 +40,12 @@ def split_speakers(
     first = max(test_end, FEWEST_SPEAKERS) if test_fraction > 0.0 else 0
     second = max(valid_end, first + FEWEST_SPEAKERS) if valid_fraction > 0.0 else first
     train, valid, test = ordered[second:], ordered[first:second], ordered[:first]
-    for name, part, fraction in (
-        ("test", test, test_fraction),
-        ("valid", valid, valid_fraction),
-        ("train", train, 1.0 - valid_fraction - test_fraction),
-    ):
+    fractions = (test_fraction, valid_fraction, 1.0 - valid_fraction - test_fraction)
+    parts = zip(("test", "valid", "train"), (test, valid, train), fractions, strict=True)
+    for name, part, fraction in parts:
         if fraction > 1e-9 and len(part) < FEWEST_SPEAKERS:
             raise ValueError(
                 f"{len(ordered)} speakers are too few: {len(part)} are left for the part '{name}', "
-                f"which needs {FEWEST_SPEAKERS}; add speakers, or set a needless part's fraction "
-                "to 0"
+                f"which needs {FEWEST_SPEAKERS}; add speakers, or set another part's fraction to 0"
             )
     return SpeakerSplit(sorted(train), sorted(valid), sorted(test))

@@ -62,8 +62,7 @@ def make_trials(
     pairs = np.concatenate([targets, others], axis=1).T[order]
     rows, first, index = np.unique(pairs, return_index=True, return_inverse=True)
     by_appearance = np.argsort(first)
-    place = np.empty(len(rows), dtype=np.int32)
-    place[by_appearance] = np.arange(len(rows))
+    place = np.argsort(by_appearance).astype(np.int32)
     enroll, test = place[index].reshape(-1, 2).T.copy()
     return Trials([ids[row] for row in rows[by_appearance]], enroll, test, order < wanted)
 
@@ -95,8 +94,8 @@ def all_pairs(
     is_target = speaker_of_row[kept][enroll] == speaker_of_row[kept][test]
     if is_target.all() or not is_target.any():
         raise ValueError("pairs of one speaker and of two are needed: add speakers or recordings")
-    names = [ids[row] for row in kept]
-    return Trials(names, enroll.astype(np.int32), test.astype(np.int32), is_target)
+    pairs = (enroll.astype(np.int32), test.astype(np.int32))
+    return Trials([ids[row] for row in kept], *pairs, is_target)
 
 
 def write_trials(path: str | Path, trials: Trials) -> None:
@@ -209,10 +208,7 @@ def _lot(name: str) -> bytes:
 
 
 def write_validation_trials(path: Path, ids: Sequence[str]) -> int:
-    """Write ``0|1 enroll test`` for all pairs but those of one video; returns how many there are.
-
-    (Recordings of one video share microphone, room and day: pairs of them are too easy.)
-    """
+    """Write all pairs but those of one video, which are too easy; returns how many there are."""
     speakers = np.array([identifier.split("/")[0] for identifier in ids])
     videos = np.array([identifier.rpartition("/")[0] for identifier in ids])
     pairs = np.stack(np.triu_indices(len(ids), k=1)).astype(np.int32)

@@ -38,16 +38,10 @@ class Finding:
 
 
 def name_files(
-    topic: str,
-    kind: str,
-    names: Sequence[str],
-    what: str,
-    cure: str,
-    otherwise: Status = Status.PROBLEM,
+    topic: str, kind: str, names: Sequence[str], what: str, cure: str, bad: Status = Status.PROBLEM
 ) -> Finding:
-    """A finding that is OK if it names nothing."""
-    status = otherwise if names else Status.OK
-    metrics = {"files": float(len(names))}
+    """A finding that is OK if it names nothing, and ``bad`` else."""
+    status, metrics = bad if names else Status.OK, {"files": float(len(names))}
     return Finding(topic, kind, status, f"{len(names):,} {what}", cure, tuple(names), metrics)
 
 
@@ -64,11 +58,9 @@ def is_well(findings: Iterable[Finding]) -> bool:
 def as_text(findings: Sequence[Finding]) -> str:
     """The findings for people: a heading per topic, a line per check, and a last line for all."""
     lines: list[str] = []
-    topic = None
-    for finding in findings:
-        if finding.topic != topic:
-            topic = finding.topic
-            lines += ["", topic] if lines else [topic]
+    for number, finding in enumerate(findings):
+        if number == 0 or finding.topic != findings[number - 1].topic:
+            lines += ["", finding.topic] if lines else [finding.topic]
         lines.append(f"  {finding.status.value:<11} {finding.kind}: {finding.text}")
         if finding.names:
             more = len(finding.names) - SHOWN_NAMES

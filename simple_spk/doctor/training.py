@@ -58,8 +58,8 @@ def memory_finding(
     text = (
         f"{_amount(needed)} of {_amount(available_bytes)}: {needs.parameters / 1e6:.2f} M "
         f"parameters with gradient, momentum and moving average {_amount(needs.model_bytes)}, "
-        f"queue {_amount(needs.queue_bytes)}, activations "
-        f"{_amount(needs.activation_bytes_per_crop)} per crop of "
+        f"queue {_amount(needs.queue_bytes)}, "
+        f"activations {_amount(needs.activation_bytes_per_crop)} per crop of "
         f"{setting.longest_crop_seconds:g} s in fp32 (bf16 takes about half)"
     )
     room = USABLE_SHARE_OF_MEMORY * available_bytes
@@ -80,19 +80,16 @@ def memory_finding(
 
 def _time_finding(topic: str, setting: TrainingSetting, needs: TrainingNeeds) -> Finding:
     """How long a step, an epoch and the whole will take."""
-    epoch_hours = needs.step_seconds * setting.batches_per_epoch / 3600
+    seconds, crops_per_second = needs.step_seconds, setting.batch / needs.step_seconds
+    epoch_hours = seconds * setting.batches_per_epoch / 3600
     total_hours = epoch_hours * setting.number_of_epochs
-    metrics = {
-        "step_seconds": needs.step_seconds,
-        "crops_per_second": setting.batch / needs.step_seconds,
-        "epoch_hours": epoch_hours,
-        "total_hours": total_hours,
-    }
     text = (
-        f"{_in_words(needs.step_seconds)} per step ({metrics['crops_per_second']:.3g} crops/s), "
+        f"{_in_words(seconds)} per step ({crops_per_second:.3g} crops/s), "
         f"{_in_words(3600 * epoch_hours)} per epoch of {setting.batches_per_epoch} steps, "
         f"{_in_words(3600 * total_hours)} in all"
     )
+    metrics = {"step_seconds": seconds, "crops_per_second": crops_per_second}
+    metrics |= {"epoch_hours": epoch_hours, "total_hours": total_hours}
     return Finding(topic, "time", Status.OK, text, metrics=metrics)
 
 
@@ -102,11 +99,7 @@ def _amount(size: float) -> str:
 
 
 def _in_words(seconds: float) -> str:
-    """A duration in a suitable unit.
-
-    >>> _in_words(0.25), _in_words(7200.0), _in_words(864000.0)
-    ('0.25 s', '2 h', '10 days')
-    """
+    """A duration in a suitable unit."""
     for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             number = seconds / length
