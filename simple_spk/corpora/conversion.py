@@ -19,7 +19,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import soundfile
@@ -39,7 +39,6 @@ AudioFormat = Literal["flac", "wav"]
 # Faults of the way to a source, not of the source: they are not remembered, but tried again.
 PASSING_FAULTS = ("unreadable", "vanished")
 FILES_AHEAD = 8  # given to a worker before it answers, so that it never waits
-_held: list[IO[Any]] = []  # locks of this process, until it ends
 
 
 @contextlib.contextmanager
@@ -53,13 +52,6 @@ def run_lock(folder: Path) -> Iterator[None]:
         with (folder / "workers.lock").open("a") as workers:
             lock_file(workers)
         yield
-
-
-def hold_worker_lock(folder: Path) -> None:
-    """Let the next run wait for the end of this process."""
-    file = (folder / "workers.lock").open("r+")
-    lock_file(file, shared=True)
-    _held.append(file)
 
 
 class ConversionStoppedError(OSError):
@@ -95,28 +87,31 @@ def convert(
     """
     for folder in (target_folder, journal_folder):
         folder.mkdir(parents=True, exist_ok=True)
-    task = _Task(source_folder, target_folder, settings)
+    task = _Task(source_folder, target_folder, journal_folder, settings)
     form = {"audio_format": settings.audio_format, "sample_rate": settings.sample_rate}
     with (
         run_lock(journal_folder),
         contextlib.closing(Journal(journal_folder / "journal.jsonl", form, Outcome)) as journal,
     ):
         if journal.unreadable_lines:
-            logger.warning(
-                f"{journal.path}: {journal.unreadable_lines} unreadable lines; their sources are "
-                "converted again"
-            )
+            count = f"{journal.unreadable_lines} unreadable lines"
+            logger.warning(f"{journal.path}: {count}; their sources are converted again")
         done = {}
         for source in tqdm(sources, unit="file", desc="look up", disable=not journal.rows):
             known = journal.rows.get(source.name)
-            if known is not None and known[1:3] == source[1:3]:
-                # What is too short is judged again, as the limit may be another.
-                is_faulty = bool(known.fault) and known.fault != "too short" and not retry_faulty
-                if is_faulty or task.is_made(known):
-                    done[source.name] = known
+            # What is too short is judged again, as the limit may be another.
+            if (
+                known is not None
+                and known[1:3] == source[1:3]
+                and (
+                    (known.fault not in ("", "too short") and not retry_faulty)
+                    or task.is_made(known)
+                )
+            ):
+                done[source.name] = known
         todo = [source.name for source in sources if source.name not in done]
         journal.rows.clear()  # a million of them take some room
-        stream = contextlib.closing(_outcomes(task, todo, journal_folder, workers))
+        stream = contextlib.closing(_outcomes(task, todo, workers))
         bar = tqdm(total=len(sources), initial=len(done), unit="file", desc="convert")
         with bar, stream as outcomes:
             for outcome in outcomes:
@@ -134,6 +129,7 @@ class _Task(NamedTuple):
 
     source_folder: Path
     target_folder: Path
+    journal_folder: Path
     settings: Settings
 
     def is_made(self, outcome: Outcome) -> bool:
@@ -141,14 +137,10 @@ class _Task(NamedTuple):
         seconds = outcome.samples / self.settings.sample_rate
         if outcome.fault or seconds < self.settings.shortest_seconds:
             return False
-        try:
-            target = f"{self.target_folder}/{self.settings.target_name(outcome.name)}"
+        target = f"{self.target_folder}/{self.settings.target_name(outcome.name)}"
+        with contextlib.suppress(FileNotFoundError):
             return os.stat(target).st_size == outcome.target_bytes
-        except FileNotFoundError:
-            return False
-
-
-# ---- the processes ------------------------------------------------------------------------------
+        return False
 
 
 class _Worker(NamedTuple):
@@ -179,16 +171,14 @@ class _Worker(NamedTuple):
         return answer
 
 
-def _outcomes(
-    task: _Task, names: Sequence[str], journal_folder: Path, workers: int
-) -> Generator[Outcome, None, None]:
+def _outcomes(task: _Task, names: Sequence[str], workers: int) -> Generator[Outcome, None, None]:
     """Convert in worker processes; yields the outcomes as they come.
 
     Not the standard library's pool, which can hang when a process dies early, and does not tell
     which file killed it.
     """
     remaining = iter(names)
-    with _started_workers(min(workers, len(names)), task, journal_folder) as started:
+    with _started_workers(min(workers, len(names)), task) as started:
         for worker, name in zip(started * FILES_AHEAD, remaining, strict=False):
             worker.give(name)
         busy = {worker.connection: worker for worker in started if worker.names}
@@ -204,7 +194,7 @@ def _outcomes(
 
 
 @contextlib.contextmanager
-def _started_workers(count: int, task: _Task, journal_folder: Path) -> Iterator[list[_Worker]]:
+def _started_workers(count: int, task: _Task) -> Iterator[list[_Worker]]:
     """Worker processes, which end when the parent closes their connection, or dies."""
     # Forked ones would inherit the lock of the run; spawned ones are small.
     context = multiprocessing.get_context("spawn")
@@ -216,8 +206,7 @@ def _started_workers(count: int, task: _Task, journal_folder: Path) -> Iterator[
         try:
             for _ in range(count):
                 ours, theirs = context.Pipe()
-                arguments = (theirs, task, journal_folder)
-                process = context.Process(target=_work, args=arguments, daemon=True)
+                process = context.Process(target=_work, args=(theirs, task), daemon=True)
                 process.start()
                 theirs.close()
                 workers.append(_Worker(process, ours, deque()))
@@ -231,14 +220,14 @@ def _started_workers(count: int, task: _Task, journal_folder: Path) -> Iterator[
             worker.process.join()
 
 
-def _work(connection: Connection, task: _Task, journal_folder: Path) -> None:
+def _work(connection: Connection, task: _Task) -> None:
     """The loop of a worker process: names in, outcomes out, until the parent is gone."""
-    hold_worker_lock(journal_folder)
     parent = multiprocessing.parent_process()
-    if parent is None or not parent.is_alive():  # the next run may have begun before the lock
-        return
-    with contextlib.suppress(EOFError, ConnectionError):
-        while True:
+    lock = (task.journal_folder / "workers.lock").open("r+")
+    with lock, contextlib.suppress(EOFError, ConnectionError):
+        lock_file(lock, shared=True)  # the next run waits for the end of this process
+        # That run may have begun before the lock: then this worker has no parent any more.
+        while parent is not None and parent.is_alive():
             name = connection.recv()
             try:
                 connection.send(_convert_file(task, name))
@@ -246,38 +235,32 @@ def _work(connection: Connection, task: _Task, journal_folder: Path) -> None:
                 connection.send(error)
 
 
-# ---- one file -----------------------------------------------------------------------------------
-
-
 def _convert_file(task: _Task, name: str) -> Outcome:
     """Convert a file, or say what is wrong with it."""
-    source = task.source_folder / name
-    target = task.target_folder / task.settings.target_name(name)
-    sample_rate = task.settings.sample_rate
+    source, settings = task.source_folder / name, task.settings
+    target = task.target_folder / settings.target_name(name)
     identity = (name, 0, 0)
     try:
         status = os.stat(source)
         identity = (name, status.st_size, status.st_mtime_ns)
-        samples = _to_16_bits(decode(source, sample_rate))
-        fault = length_fault(len(samples) / sample_rate, task.settings.shortest_seconds)
+        scaled = np.rint(decode(source, settings.sample_rate) * 32768.0)
+        samples = np.clip(scaled, -32768, 32767).astype(np.int16)
+        fault = length_fault(len(samples) / settings.sample_rate, settings.shortest_seconds)
         if fault is None and is_silent(samples / 32768.0):
             fault = SILENT
     except (AudioError, OSError) as error:
         fault = fault_of(error)
-    if fault is None:
-        target_bytes = _write(target, samples, task.settings)
-        return Outcome(*identity, target_bytes=target_bytes, samples=len(samples))
     try:
-        for path in (target, target.with_name(f"{target.name}.partial")):  # of an earlier run
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise _stopped("remove", target, error) from error
-    return Outcome(*identity, fault=fault[0], details=fault[1])
-
-
-def _to_16_bits(waveform: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Samples as 16-bit integers, rounded to the nearest, clipped at full scale."""
-    return np.clip(np.rint(waveform * 32768.0), -32768, 32767).astype(np.int16)
+        if fault is None:
+            return Outcome(*identity, _write(target, samples, settings), len(samples))
+        target.unlink(missing_ok=True)  # of an earlier run
+        return Outcome(*identity, fault=fault[0], details=fault[1])
+    except (OSError, soundfile.LibsndfileError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConversionStoppedError(
+            f"cannot {'remove' if fault else 'write'} {target} ({reason}): make room or correct "
+            "the permissions; the same command then goes on from here"
+        ) from error
 
 
 def _write(target: Path, samples: NDArray[np.int16], settings: Settings) -> int:
@@ -288,25 +271,10 @@ def _write(target: Path, samples: NDArray[np.int16], settings: Settings) -> int:
     encoded = io.BytesIO()
     form = settings.audio_format.upper()
     soundfile.write(encoded, samples, settings.sample_rate, format=form, subtype="PCM_16")
-    try:
-        # Not synced one by one: the journal knows each size, and a million syncs take hours.
-        with atomic_write(target, durable=False) as partial:
-            partial.write_bytes(encoded.getbuffer())
-            found, found_rate = soundfile.read(partial, dtype="int16")
-            if found_rate != settings.sample_rate or not np.array_equal(found, samples):
-                raise ConversionStoppedError(
-                    f"{target} reads back other samples than were written: check the disk"
-                )
-    except ConversionStoppedError:
-        raise
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise _stopped("write", target, error) from error
+    # Not synced one by one: the journal knows each size, and a million syncs take hours.
+    with atomic_write(target, durable=False) as partial:
+        partial.write_bytes(encoded.getbuffer())
+        found, found_rate = soundfile.read(partial, dtype="int16")
+        if found_rate != settings.sample_rate or not np.array_equal(found, samples):
+            raise OSError("it reads back other samples than were written: check the disk")
     return len(encoded.getbuffer())
-
-
-def _stopped(action: str, target: Path, error: Exception) -> ConversionStoppedError:
-    """What to say when nothing can be done to a target."""
-    return ConversionStoppedError(
-        f"cannot {action} {target} ({getattr(error, 'strerror', None) or error}): make room or "
-        "correct the permissions; the same command then goes on from here"
-    )

@@ -1,7 +1,9 @@
 """What audio files hold and what is wrong with them: one inspection for all corpora and checks."""
 
+import contextlib
 import hashlib
 import os
+import sys
 from collections.abc import Generator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -45,8 +47,8 @@ class AudioFile(NamedTuple):
 
     @property
     def speaker(self) -> str:
-        """The first part of the name."""
-        return self.name.partition("/")[0]
+        """The first part of the name, as one string for all files of a speaker."""
+        return sys.intern(self.name.partition("/")[0])
 
 
 class AudioFacts(NamedTuple):
@@ -74,7 +76,10 @@ def inspect_file(path: str | Path, depth: Depth, with_digest: bool = False) -> A
             seconds = len(waveform) / SAMPLE_RATE
             silent = is_silent(waveform)
             share = float(np.mean(np.abs(waveform) >= FULL_SCALE))
-        digest = _digest(path) if with_digest else 0
+        digest = 0
+        if with_digest:
+            content = hashlib.blake2b(Path(path).read_bytes(), digest_size=8)
+            digest = int.from_bytes(content.digest(), "little")
         return AudioFacts(seconds, sample_rate, channels, silent, share, digest)
     except (AudioError, OSError) as error:
         return AudioFacts(fault=fault_of(error))
@@ -86,7 +91,6 @@ def inspect_files(
     workers: int = 1,
     in_processes: bool = False,
     with_digest: Sequence[bool] | None = None,
-    progress: bool = True,
 ) -> Generator[AudioFacts, None, None]:
     """The facts about files, in their order, gathered by ``workers`` threads or processes.
 
@@ -97,15 +101,13 @@ def inspect_files(
     uses_processes = in_processes and workers > 1
     pool: Executor = (ProcessPoolExecutor if uses_processes else ThreadPoolExecutor)(workers)
     chunk = max(1, min(FILES_PER_TASK, len(paths) // (4 * workers)))
-    digests = repeat(False) if with_digest is None else with_digest
+    digests = with_digest or repeat(False)
     facts = pool.map(inspect_file, paths, repeat(depth), digests, chunksize=chunk)
     try:
-        yield from tqdm(facts, "inspect", len(paths), unit="file", disable=not progress)
+        yield from tqdm(facts, "inspect", len(paths), unit="file")
     except BrokenProcessPool as error:
-        raise OSError(
-            "a process that inspects audio was killed, probably for want of memory: give fewer "
-            "--processes"
-        ) from error
+        reason = "a process that inspects audio was killed, probably for want of memory"
+        raise OSError(f"{reason}: give fewer --processes") from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -128,23 +130,15 @@ def length_fault(seconds: float, shortest_seconds: float) -> Fault | None:
 
 def _read_end(path: str | Path) -> NDArray[np.float32] | None:
     """The last samples, or None for m4a; raises AudioError if they are not where they should be."""
-    if not str(path).lower().endswith(".m4a"):
-        return read_crop(path, END_SAMPLES, LAST_CROP)
-    # A crop of an m4a is cut from the decoded whole, but its index says where its packets lie.
-    try:
-        with av.open(f"file:{path}", format="mp4", metadata_errors="replace") as container:
-            index = container.streams.audio[0].index_entries
-            end = index[len(index) - 1].pos + index[len(index) - 1].size if len(index) else 0
-    except av.FFmpegError:  # another format under this name
-        return read_crop(path, END_SAMPLES, LAST_CROP)
-    size = os.path.getsize(path)
-    if end > size:
-        details = f"has {size} bytes, but packets up to byte {end}"
-        raise BadRecordingError(path, "truncated", details)
-    return None
-
-
-def _digest(path: str | Path) -> int:
-    """64 bits of a hash of a file's bytes."""
-    content = Path(path).read_bytes()
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+    if str(path).lower().endswith(".m4a"):
+        # A crop of an m4a is cut from the decoded whole, but its index says where its packets lie.
+        with contextlib.suppress(av.FFmpegError):  # another format under this name
+            with av.open(f"file:{path}", format="mp4", metadata_errors="replace") as container:
+                index = container.streams.audio[0].index_entries
+                end = index[len(index) - 1].pos + index[len(index) - 1].size if len(index) else 0
+            size = os.path.getsize(path)
+            if end > size:
+                details = f"has {size} bytes, but packets up to byte {end}"
+                raise BadRecordingError(path, "truncated", details)
+            return None
+    return read_crop(path, END_SAMPLES, LAST_CROP)

@@ -1,5 +1,6 @@
 """The journal of work on many files, so that a killed run continues where it stopped."""
 
+import errno
 import json
 import os
 import time
@@ -35,21 +36,20 @@ class Journal(Generic[Row]):
     def __init__(self, path: Path, settings: Mapping[str, str | float], kind: type[Row]) -> None:
         self.path = path
         self.settings = dict(settings)
-        self.kind = kind
         self.rows: dict[str, Row] = {}  # of earlier runs, by name; the last line on a name holds
         self.unreadable_lines = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            self._read()
+            self._read(kind)
         # Unbuffered, or closing the file would try again to write what a full disk refused.
         self._file = path.open("ab", buffering=0)
         if self._file.tell() == 0:
-            self._write(_line(self.settings))
+            self._write(self.settings)
         self._synced_at = time.monotonic()
 
     def append(self, row: Row) -> None:
         """Write a row to the file."""
-        self._write(_line(row))
+        self._write(row)
         if time.monotonic() - self._synced_at > SECONDS_BETWEEN_SYNCS:
             os.fsync(self._file.fileno())
             self._synced_at = time.monotonic()
@@ -59,25 +59,23 @@ class Journal(Generic[Row]):
         with atomic_write(self.path) as partial, partial.open("wb") as file:
             file.write(_line(self.settings))
             file.writelines(map(_line, rows))
-            file.flush()
-            os.fsync(file.fileno())
 
     def close(self) -> None:
         """Bring everything to the disk."""
         os.fsync(self._file.fileno())
         self._file.close()
 
-    def _write(self, lines: bytes) -> None:
-        """Append whole lines, or raise."""
+    def _write(self, value: object) -> None:
+        """Append a whole line, or raise."""
+        line = _line(value)
         try:
-            written = self._file.write(lines)
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, "the disk is full")
         except OSError as error:
             raise OSError(f"cannot write {self.path} ({error.strerror}): make room") from error
-        if written != len(lines):
-            raise OSError(f"cannot write {self.path} (the disk is full): make room")
 
-    def _read(self) -> None:
-        """Take up the journal of an earlier run, which must have the same settings."""
+    def _read(self, kind: type[Row]) -> None:
+        """Take up the journal of an earlier run; more settings, as older versions had, are fine."""
         with self.path.open("r+b") as file:
             for number, line in enumerate(file):
                 if not line.endswith(b"\n"):
@@ -88,20 +86,15 @@ class Journal(Generic[Row]):
                     values = json.loads(line)
                 except ValueError:
                     values = None
-                if number == 0:
-                    self._check_settings(values)
-                elif isinstance(values, list) and len(values) == len(self.kind._fields):
-                    self.rows[str(values[0])] = self.kind(*values)
-                else:  # a disk that lost power: the file is looked at again
+                if number > 0 and isinstance(values, list) and len(values) == len(kind._fields):
+                    self.rows[str(values[0])] = kind(*values)
+                elif number > 0:  # a disk that lost power: the file is looked at again
                     self.unreadable_lines += 1
-
-    def _check_settings(self, found: object) -> None:
-        """Raise if the journal is of other work; more settings, as older versions had, are fine."""
-        if not isinstance(found, dict) or not self.settings.items() <= found.items():
-            raise ValueError(
-                f"{self.path} is a journal with the settings {found}, not {self.settings}: choose "
-                f"another target, or delete this file to look at all files again"
-            )
+                elif not isinstance(values, dict) or not self.settings.items() <= values.items():
+                    raise ValueError(
+                        f"{self.path} is a journal with the settings {values}, not {self.settings}:"
+                        " choose another target, or delete this file to look at all files again"
+                    )
 
 
 def _line(value: object) -> bytes:

@@ -25,37 +25,29 @@ def prepare_rooms(source: Path, target: Path, workers: int = 4) -> PreparedCorpu
     source is RIRS_NOISES, the folder simulated_rirs in it, or any with a folder per kind of room.
     """
     inner = source / "simulated_rirs"
-    root = inner if inner.is_dir() else source
-    return _prepare(root, ROOMS, target / "rooms.csv", 0.0, workers)
+    source = inner if inner.is_dir() else source
+    return _prepare(source, ROOMS, target / "rooms.csv", 0.0, workers)
 
 
 def _prepare(
     root: Path, kinds: Sequence[str], manifest: Path, shortest_seconds: float, workers: int
 ) -> PreparedCorpus:
     """Write the manifest of the sounds below a folder per kind; short ones are useful here."""
-    missing = [kind for kind in kinds if not (root / kind).is_dir()]
+    missing = ", ".join(kind for kind in kinds if not (root / kind).is_dir())
     if missing:
-        raise ValueError(
-            f"{root} lacks the folders {', '.join(missing)}: give the unpacked archive, which has "
-            f"{', '.join(kinds)}"
-        )
+        cure = f"give the unpacked archive, which has {', '.join(kinds)}"
+        raise ValueError(f"{root} lacks the folders {missing}: {cure}")
     contents = list_speaker_folder(root)
     wanted = [file for file in contents.files if file.speaker in kinds]
     journal = manifest.with_name(f".{manifest.stem}_files.jsonl")
     usable = find_usable(root, wanted, journal, shortest_seconds, workers=workers)
     utterances = [
-        Utterance(
-            name=file.name,
-            path=str(root.resolve() / file.name),
-            duration_seconds=max(usable.durations_seconds[file.name], 0.001),
-            speaker=file.speaker,
-        )
-        for file in wanted
-        if file.name in usable.durations_seconds
+        Utterance(name, str(root.resolve() / name), max(seconds, 0.001), name.partition("/")[0])
+        for name, seconds in usable.durations_seconds.items()
     ]
-    empty = sorted(set(kinds) - {utterance.speaker for utterance in utterances})
+    empty = ", ".join(sorted(set(kinds) - {utterance.speaker for utterance in utterances}))
     if empty:
-        raise ValueError(f"{root} has no usable recordings of {', '.join(empty)}: unpack it again")
+        raise ValueError(f"{root} has no usable recordings of {empty}: unpack it again")
     faults = [f for f in contents.faults if f.source.split("/")[0] in kinds] + usable.faults
     ignored = Counter({"files without sound": contents.other_files} if contents.other_files else {})
     quarantine = manifest.with_name(f"{manifest.stem}_quarantine.csv")

@@ -56,8 +56,8 @@ def list_speaker_folder(folder: str | Path) -> FolderContents:
     other_files = 0
     seen: dict[str, str] = {}  # where a folder really is -> where it was found first
 
-    def unreachable(error: OSError, name: str | None = None) -> None:
-        name = os.path.relpath(error.filename, root) if name is None else name
+    def unreachable(error: OSError) -> None:
+        name = os.path.relpath(error.filename, root)
         faults.append(Quarantined(name, "unreachable", f"cannot be reached ({error.strerror})"))
 
     for place, folders, names in os.walk(root, onerror=unreachable, followlinks=True):
@@ -86,10 +86,9 @@ def list_speaker_folder(folder: str | Path) -> FolderContents:
             else:
                 try:
                     status = os.stat(os.path.join(place, name))
-                except OSError as error:
-                    unreachable(error, path)
-                else:
                     files.append(AudioFile(path, status.st_size, status.st_mtime_ns))
+                except OSError as error:
+                    unreachable(error)
     named = {file.speaker for file in files} | {fault.source.split("/")[0] for fault in faults}
     speakers = {below.split("/")[0] for below in seen.values() if below != os.curdir}
     faults += [Quarantined(name, "empty", "holds no recordings") for name in speakers - named]
@@ -113,14 +112,11 @@ def find_usable(
     faults: list[Quarantined] = []
     journal = Journal(journal_path, {"content": "inspected files"}, _Remembered)
     with contextlib.closing(journal):
-        rows: dict[str, _Remembered] = {}
-        new: list[AudioFile] = []
-        for file in files:
-            row = journal.rows.get(file.name)
-            if row is not None and row[:3] == file and row.depth >= depth:
-                rows[file.name] = row
-            else:
-                new.append(file)
+        known = ((file, journal.rows.get(file.name)) for file in files)
+        rows = {
+            row.name: row for file, row in known if row and row[:3] == file and row.depth >= depth
+        }
+        new = [file for file in files if file.name not in rows]
         paths = [os.path.join(folder, file.name) for file in new]
         with contextlib.closing(inspect_files(paths, depth, workers)) as inspected:
             for file, facts in zip(new, inspected, strict=True):
@@ -131,11 +127,10 @@ def find_usable(
                 else:
                     faults.append(Quarantined(file.name, *fault))
         journal.rewrite(rows[name] for name in sorted(rows))
-    durations = {}
-    for name in sorted(rows):
-        fault = length_fault(rows[name].seconds, shortest_seconds)
-        if fault is None:
-            durations[name] = rows[name].seconds
-        else:
+    durations = {name: rows[name].seconds for name in sorted(rows)}
+    for name, seconds in [*durations.items()]:
+        fault = length_fault(seconds, shortest_seconds)
+        if fault is not None:
             faults.append(Quarantined(name, *fault))
+            del durations[name]
     return UsableFiles(durations, faults, len(new))

@@ -16,10 +16,7 @@ class SpeakerSplit(NamedTuple):
 
 
 def split_speakers(
-    speakers: Iterable[str],
-    valid_fraction: float = 0.1,
-    test_fraction: float = 0.1,
-    seed: int = 0,
+    speakers: Iterable[str], valid_fraction: float = 0.1, test_fraction: float = 0.1, seed: int = 0
 ) -> SpeakerSplit:
     """Speakers split by a hash of their name into about those fractions; the rest trains.
 
@@ -33,30 +30,22 @@ def split_speakers(
     if not (valid_fraction >= 0.0 and test_fraction >= 0.0 and valid_fraction + test_fraction <= 1):
         raise ValueError(
             f"valid_fraction {valid_fraction} and test_fraction {test_fraction} must be at least 0 "
-            f"and together at most 1"
+            "and together at most 1"
         )
-    place_of = {speaker: _place(speaker, seed) for speaker in speakers}
+    digests = {name: hashlib.sha256(f"{seed}/{name}".encode()).digest() for name in speakers}
+    place_of = {name: int.from_bytes(key[:6], "big") / 2**48 for name, key in digests.items()}
     ordered = sorted(place_of, key=lambda speaker: (place_of[speaker], speaker))
     test_end = sum(place < test_fraction for place in place_of.values())
     valid_end = sum(place < test_fraction + valid_fraction for place in place_of.values())
     first = max(test_end, FEWEST_SPEAKERS) if test_fraction > 0.0 else 0
     second = max(valid_end, first + FEWEST_SPEAKERS) if valid_fraction > 0.0 else first
     train, valid, test = ordered[second:], ordered[first:second], ordered[:first]
-    for name, part, fraction in (
-        ("test", test, test_fraction),
-        ("valid", valid, valid_fraction),
-        ("train", train, 1.0 - valid_fraction - test_fraction),
-    ):
+    fractions = (test_fraction, valid_fraction, 1.0 - valid_fraction - test_fraction)
+    parts = zip(("test", "valid", "train"), (test, valid, train), fractions, strict=True)
+    for name, part, fraction in parts:
         if fraction > 1e-9 and len(part) < FEWEST_SPEAKERS:
             raise ValueError(
                 f"{len(ordered)} speakers are too few: {len(part)} are left for the part '{name}', "
-                f"which needs {FEWEST_SPEAKERS}; add speakers, or set the fraction of a part that "
-                f"you can do without to 0"
+                f"which needs {FEWEST_SPEAKERS}; add speakers, or set another part's fraction to 0"
             )
     return SpeakerSplit(sorted(train), sorted(valid), sorted(test))
-
-
-def _place(speaker: str, seed: int) -> float:
-    """A number in [0, 1) that depends only on a name and a seed."""
-    digest = hashlib.sha256(f"{seed}/{speaker}".encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48

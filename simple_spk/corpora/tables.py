@@ -1,6 +1,5 @@
 """The tables that training and evaluation read, made of recordings of known speakers."""
 
-import csv
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import NamedTuple
 from simple_spk.corpora.splits import SpeakerSplit
 from simple_spk.corpora.trial_lists import make_trials, plain_id, write_trials
 from simple_spk.data.manifest import write_manifest
+from simple_spk.data.text_table import write_table
 from simple_spk.data.trials import Trials
-from simple_spk.io.atomic_file import atomic_write
 
 TRIAL_PARTS = ("valid", "test")
 
@@ -68,23 +67,20 @@ def write_corpus(
     """Write the list of faulty recordings and the manifest of the others."""
     write_quarantine(quarantine, faults)
     if not utterances:
-        raise ValueError(
-            f"none of the recordings can be used ({count_kinds(faults)}): see {quarantine}"
-        )
+        kinds = count_kinds(faults)
+        raise ValueError(f"none of the recordings can be used ({kinds}): see {quarantine}")
     write_utterances(manifest, utterances)
-    summary = _summary(utterances)
-    return PreparedCorpus(manifest, *summary[:3], quarantine, faults, ignored)
+    return PreparedCorpus(manifest, *_summary(utterances)[:3], quarantine, faults, ignored)
 
 
 def write_quarantine(path: Path, recordings: Iterable[Quarantined]) -> None:
     """Write the list as CSV, in alphabetical order; without rows, nothing was left out."""
-    with (
-        atomic_write(path) as partial,
-        partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-    ):
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Quarantined._fields)
-        writer.writerows(sorted(recordings))
+    rows = sorted(recordings)
+    columns = {
+        name: [getattr(row, name).encode(errors="backslashreplace").decode() for row in rows]
+        for name in Quarantined._fields
+    }
+    write_table(path, columns)
 
 
 def count_kinds(recordings: Sequence[Quarantined]) -> str:
@@ -111,12 +107,15 @@ def write_speaker_tables(
     folder = Path(folder)
     of_part = {part: of_speakers(utterances, names) for part, names in split._asdict().items()}
     trials_of: dict[str, Trials] = {}
-    for part in TRIAL_PARTS:  # before anything is written, so that a failure changes nothing
-        if of_part[part]:
-            try:
-                trials_of[part] = balanced_trials(of_part[part], maximum_trials, seed)
-            except ValueError as error:
-                raise ValueError(f"{folder / part}_trials.txt: {error}") from error
+    for part in filter(of_part.get, TRIAL_PARTS):  # a failure changes nothing yet
+        ids = [plain_id(utterance.name) for utterance in of_part[part]]
+        speakers = [utterance.speaker for utterance in of_part[part]]
+        groups = [utterance.group for utterance in of_part[part]]
+        given = groups if len(set(groups)) > 1 else None
+        try:
+            trials_of[part] = make_trials(ids, speakers, maximum_trials, given, seed)
+        except ValueError as error:
+            raise ValueError(f"{folder / part}_trials.txt: {error}") from error
     summaries = {}
     for part, chosen in of_part.items():
         manifest, trial_list = folder / f"{part}.csv", folder / f"{part}_trials.txt"
@@ -160,18 +159,6 @@ def write_utterances(path: str | Path, utterances: Sequence[Utterance]) -> None:
         wavs=[utterance.path for utterance in utterances],
         durations_seconds=[utterance.duration_seconds for utterance in utterances],
         speakers=[plain_id(utterance.speaker) for utterance in utterances],
-    )
-
-
-def balanced_trials(utterances: Sequence[Utterance], maximum: int, seed: int) -> Trials:
-    """A balanced trial list over utterances, by the IDs of their manifest."""
-    groups = [utterance.group for utterance in utterances]
-    return make_trials(
-        ids=[plain_id(utterance.name) for utterance in utterances],
-        speakers=[utterance.speaker for utterance in utterances],
-        maximum=maximum,
-        groups=groups if len(set(groups)) > 1 else None,
-        seed=seed,
     )
 
 

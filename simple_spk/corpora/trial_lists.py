@@ -41,25 +41,19 @@ def make_trials(
     speaker_of_row = _numbers(speakers)
     group_of_row = np.zeros_like(speaker_of_row) if groups is None else _numbers(groups)
     if not len(ids) == len(speaker_of_row) == len(group_of_row):
-        raise ValueError(
-            f"{len(ids)} recordings have {len(speaker_of_row)} speakers and {len(group_of_row)} "
-            f"groups: give one of each per recording"
-        )
+        counts = f"{len(ids)} IDs, {len(speaker_of_row)} speakers, {len(group_of_row)} groups"
+        raise ValueError(f"{counts}: give one of each per recording")
     if maximum < 2:
         raise ValueError(f"maximum must be at least 2, a target and a non-target, not {maximum}")
     of_one_speaker = _pair_count(speaker_of_row)
     speaker_in_group = group_of_row * (speaker_of_row.max(initial=0) + 1) + speaker_of_row
     of_two_speakers = _pair_count(group_of_row) - _pair_count(speaker_in_group)
     if of_one_speaker == 0:
-        raise ValueError(
-            "no target trials can be made: none of the speakers has two recordings; record more"
-        )
+        raise ValueError("no target trials can be made: no speaker has two recordings; record more")
     if of_two_speakers == 0:
-        raise ValueError(
-            "no non-target trials can be made: there are no two speakers to compare"
-            + (" within one group" if groups is not None else "")
-            + "; add speakers, or take more of them for this list"
-        )
+        where = "" if groups is None else " within one group"
+        reason = f"there are no two speakers to compare{where}"
+        raise ValueError(f"no non-target trials can be made: {reason}; add speakers to this list")
     wanted = min(maximum // 2, of_one_speaker, of_two_speakers)
     random = np.random.default_rng(seed)
     targets = _draw_pairs(speaker_of_row, wanted, random)
@@ -68,8 +62,7 @@ def make_trials(
     pairs = np.concatenate([targets, others], axis=1).T[order]
     rows, first, index = np.unique(pairs, return_index=True, return_inverse=True)
     by_appearance = np.argsort(first)
-    place = np.empty(len(rows), dtype=np.int32)
-    place[by_appearance] = np.arange(len(rows))
+    place = np.argsort(by_appearance).astype(np.int32)
     enroll, test = place[index].reshape(-1, 2).T.copy()
     return Trials([ids[row] for row in rows[by_appearance]], enroll, test, order < wanted)
 
@@ -101,8 +94,8 @@ def all_pairs(
     is_target = speaker_of_row[kept][enroll] == speaker_of_row[kept][test]
     if is_target.all() or not is_target.any():
         raise ValueError("pairs of one speaker and of two are needed: add speakers or recordings")
-    names = [ids[row] for row in kept]
-    return Trials(names, enroll.astype(np.int32), test.astype(np.int32), is_target)
+    pairs = (enroll.astype(np.int32), test.astype(np.int32))
+    return Trials([ids[row] for row in kept], *pairs, is_target)
 
 
 def write_trials(path: str | Path, trials: Trials) -> None:
@@ -116,20 +109,15 @@ def write_trials(path: str | Path, trials: Trials) -> None:
     broken = [name for name in trials.ids if not name or len(name.split()) != 1]
     if broken:
         raise ValueError(
-            f"{path}: {len(broken)} names are empty or hold spaces, the first is {broken[0]!r}: "
-            f"the fields of a trial list are separated by spaces, so rename or encode them"
+            f"{path}: {len(broken)} names are empty or hold spaces, which separate the fields: "
+            f"rename or encode them; the first is {broken[0]!r}"
         )
     enroll = map(trials.ids.__getitem__, trials.enroll.tolist())
     test = map(trials.ids.__getitem__, trials.test.tolist())
     labels = trials.is_target.astype(int).tolist()
-    with (
-        atomic_write(path) as partial,
-        partial.open("w", encoding="utf-8", newline="\n") as file,
-    ):
-        file.writelines(
-            f"{label} {left} {right}\n"
-            for label, left, right in zip(labels, enroll, test, strict=True)
-        )
+    lines = (f"{y} {left} {right}\n" for y, left, right in zip(labels, enroll, test, strict=True))
+    with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(lines)
 
 
 def plain_id(name: str) -> str:
@@ -155,10 +143,7 @@ def _pair_count(block_of_row: Rows) -> int:
 
 
 def _draw_pairs(
-    block_of_row: Rows,
-    wanted: int,
-    random: np.random.Generator,
-    speaker_of_row: Rows | None = None,
+    block_of_row: Rows, wanted: int, random: np.random.Generator, speaker_of_row: Rows | None = None
 ) -> Rows:
     """Distinct pairs (2, wanted) of rows of one block each, and of two speakers if these are given.
 
@@ -223,10 +208,7 @@ def _lot(name: str) -> bytes:
 
 
 def write_validation_trials(path: Path, ids: Sequence[str]) -> int:
-    """Write ``0|1 enroll test`` for all pairs but those of one video; returns how many there are.
-
-    (Recordings of one video share microphone, room and day: pairs of them are too easy.)
-    """
+    """Write all pairs but those of one video, which are too easy; returns how many there are."""
     speakers = np.array([identifier.split("/")[0] for identifier in ids])
     videos = np.array([identifier.rpartition("/")[0] for identifier in ids])
     pairs = np.stack(np.triu_indices(len(ids), k=1)).astype(np.int32)

@@ -7,12 +7,11 @@ id10270/5r0dWxy17C8/00001.wav.
 
 import gzip
 import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -31,15 +30,7 @@ from simple_spk.data.audio import SHORTEST_SECONDS
 from simple_spk.data.trials import read_trials
 from simple_spk.io.atomic_file import atomic_write
 
-SPEAKER_FOLDER = re.compile(r"id\d{5}")
-
-
-class _Listing(NamedTuple):
-    """The recordings of a tree by name, those that no table can name, and the other files."""
-
-    sources: list[AudioFile]
-    faults: list[Quarantined]
-    ignored: Counter[str]
+SPEAKER_FOLDERS = "id[0-9][0-9][0-9][0-9][0-9]"
 
 
 def prepare_voxceleb2(
@@ -58,17 +49,15 @@ def prepare_voxceleb2(
     root = _roots(source, ("dev/aac", "aac", "dev", "."), example)[0]
     sources, faults, ignored = _list_recordings(root, ".m4a")
     settings = Settings(audio_format)
-    journal_folder = target / f".voxceleb2_{audio_format}"
-    outcomes = convert(
-        root, sources, target / audio_format, journal_folder, settings, workers, retry_quarantined
-    )
+    folders = (target / audio_format, target / f".voxceleb2_{audio_format}")
+    outcomes = convert(root, sources, *folders, settings, workers, retry_quarantined)
     del sources  # a million of them take some room, as will their utterances
     utterances = [
         Utterance(
             f"{os.path.splitext(outcome.name)[0]}.wav",
             f"{audio_format}/{settings.target_name(outcome.name)}",
             outcome.samples / settings.sample_rate,
-            _speaker(outcome.name),
+            sys.intern(outcome.name.partition("/")[0]),
         )
         for outcome in outcomes
         if not outcome.fault
@@ -93,19 +82,20 @@ def prepare_voxceleb1(
     faults: list[Quarantined] = []
     ignored: Counter[str] = Counter()
     for root in roots:
-        listing = _list_recordings(root, ".wav")
-        faults += listing.faults
-        ignored += listing.ignored
-        paths = [str(root / found.name) for found in listing.sources]
-        facts = inspect_files(paths, Depth.ENDS, workers)
-        for found, place, fact in zip(listing.sources, paths, facts, strict=True):
+        sources, unfit, others = _list_recordings(root, ".wav")
+        faults += unfit
+        ignored += others
+        place, base = Path(os.path.abspath(root)), os.path.abspath(target)
+        if place.is_relative_to(base):  # then the manifest and its files may move together
+            place = place.relative_to(base)
+        facts = inspect_files([f"{root}/{source.name}" for source in sources], Depth.ENDS, workers)
+        for file, fact in zip(sources, facts, strict=True):
             fault = fact.fault or length_fault(fact.seconds, SHORTEST_SECONDS)
             if fault is not None:
-                faults.append(Quarantined(found.name, *fault))
+                faults.append(Quarantined(file.name, *fault))
             else:
-                wav = _path_from(target, Path(place))
-                speaker = _speaker(found.name)
-                utterances.append(Utterance(found.name, wav, fact.seconds, speaker))
+                wav = (place / file.name).as_posix()
+                utterances.append(Utterance(file.name, wav, fact.seconds, file.speaker))
     by_id = {utterance.name: utterance for utterance in utterances}
     if len(by_id) < len(utterances):
         raise ValueError(f"{source} holds some recordings twice, below {_listed(roots)}: keep one")
@@ -114,7 +104,7 @@ def prepare_voxceleb1(
     prepared = write_corpus(target / "test.csv", utterances, quarantine, faults, ignored)
     valid_ids = choose_recordings(by_id)
     if valid_ids:
-        write_utterances(target / "valid.csv", [by_id[identifier] for identifier in valid_ids])
+        write_utterances(target / "valid.csv", [by_id[name] for name in valid_ids])
         write_validation_trials(target / "valid_trials.txt", valid_ids)
     for path, name in zip(trial_lists, copies, strict=True):
         _copy_trials(path, target / name, by_id)
@@ -125,7 +115,8 @@ def _roots(source: Path, places: Sequence[str], example: str) -> list[Path]:
     """The folders of speakers at the given places below source, at least one."""
     if not source.is_dir():
         raise FileNotFoundError(f"no folder {source}: name the one that holds {example}")
-    found = [source / place for place in places if _has_speakers(source / place)]
+    roots = [source / place for place in places]
+    found = [root for root in roots if any(map(Path.is_dir, root.glob(SPEAKER_FOLDERS)))]
     if found:
         return found
     names = sorted(entry.name for entry in os.scandir(source))
@@ -134,25 +125,18 @@ def _roots(source: Path, places: Sequence[str], example: str) -> list[Path]:
         cure = f"join and unpack the archives first; {cure} then"
     elif any((source / place).is_dir() for place in ("mp4", "dev/mp4", "test/mp4")):
         cure = f"mp4 is the archive of videos; fetch the one of audio, and {cure}"
-    raise ValueError(
-        f"{source} holds no folders of speakers, but {_listed(names) or 'nothing'}: {cure}"
-    )
+    raise ValueError(f"{source} holds no folders of speakers, but {_listed(names)}: {cure}")
 
 
-def _has_speakers(folder: Path) -> bool:
-    """Whether a folder holds folders named like speakers."""
-    return folder.is_dir() and any(
-        SPEAKER_FOLDER.fullmatch(entry.name) and entry.is_dir() for entry in os.scandir(folder)
-    )
-
-
-def _list_recordings(root: Path, suffix: str) -> _Listing:
-    """All speaker/video/recording below a folder, and what else is there."""
+def _list_recordings(
+    root: Path, suffix: str
+) -> tuple[list[AudioFile], list[Quarantined], Counter[str]]:
+    """All speaker/video/recording by name, those that no table can name, and the other files."""
     found: list[AudioFile] = []
     faults: list[Quarantined] = []
     ignored: Counter[str] = Counter()
     for speaker in tqdm(sorted(os.listdir(root)), unit="speaker", desc="list"):
-        if not SPEAKER_FOLDER.fullmatch(speaker):
+        if not fnmatch(speaker, SPEAKER_FOLDERS):
             ignored[speaker] += 1
             continue
         for video in _entries(root / speaker, ignored):
@@ -170,8 +154,8 @@ def _list_recordings(root: Path, suffix: str) -> _Listing:
         if ".mp4" in ignored:
             cure = f"mp4 is the archive of videos; fetch the one of audio; {cure}"
         kinds = _listed([f"{count} {kind}" for kind, count in ignored.most_common()])
-        raise ValueError(f"{root} holds no {suffix} files, but {kinds or 'nothing'}: {cure}")
-    return _Listing(sorted(found), faults, ignored)
+        raise ValueError(f"{root} holds no {suffix} files, but {kinds}: {cure}")
+    return sorted(found), faults, ignored
 
 
 def _size_and_mtime(entry: os.DirEntry[str]) -> tuple[int, int]:
@@ -195,18 +179,7 @@ def _entries(folder: Path, ignored: Counter[str]) -> Iterator[os.DirEntry[str]]:
 def _listed(names: Sequence[object], most: int = 5) -> str:
     """The first few names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more
-
-
-def _path_from(target: Path, path: Path) -> str:
-    """How a manifest in target names a file: relative if it lies below target."""
-    path, base = Path(os.path.abspath(path)), Path(os.path.abspath(target))
-    return path.relative_to(base).as_posix() if path.is_relative_to(base) else str(path)
-
-
-def _speaker(name: str) -> str:
-    """The speaker of speaker/video/recording, as one string for all recordings of a speaker."""
-    return sys.intern(name.partition("/")[0])
+    return ", ".join(map(str, names[:most])) + more or "nothing"
 
 
 def _names_of_copies(trial_lists: Sequence[Path]) -> list[str]:
@@ -223,12 +196,11 @@ def _names_of_copies(trial_lists: Sequence[Path]) -> list[str]:
 def _copy_trials(source: Path, target: Path, known: Container[str]) -> None:
     """Copy a trial list, unpacked, once all recordings that it names are known."""
     ids = read_trials(source).ids
-    missing = [identifier for identifier in ids if identifier not in known]
+    missing = [name for name in ids if name not in known]
     if missing:
         raise ValueError(
-            f"{source} names {len(missing)} recordings, of {len(ids)}, that are not among the "
-            f"usable ones ({_listed(missing, 3)}): fetch what is missing, see the quarantine list, "
-            f"or leave this list out"
+            f"{source} names {len(missing)} of {len(ids)} recordings that cannot be used or are not"
+            f" there ({_listed(missing, 3)}): see the quarantine list, or leave this list out"
         )
     content = source.read_bytes()
     with atomic_write(target) as partial:

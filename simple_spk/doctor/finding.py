@@ -38,16 +38,10 @@ class Finding:
 
 
 def name_files(
-    topic: str,
-    kind: str,
-    names: Sequence[str],
-    what: str,
-    cure: str,
-    otherwise: Status = Status.PROBLEM,
+    topic: str, kind: str, names: Sequence[str], what: str, cure: str, bad: Status = Status.PROBLEM
 ) -> Finding:
-    """A finding that is OK if it names nothing."""
-    status = otherwise if names else Status.OK
-    metrics = {"files": float(len(names))}
+    """A finding that is OK if it names nothing, and ``bad`` else."""
+    status, metrics = bad if names else Status.OK, {"files": float(len(names))}
     return Finding(topic, kind, status, f"{len(names):,} {what}", cure, tuple(names), metrics)
 
 
@@ -61,15 +55,12 @@ def is_well(findings: Iterable[Finding]) -> bool:
     return all(finding.status is not Status.PROBLEM for finding in findings)
 
 
-def as_text(findings: Iterable[Finding]) -> str:
+def as_text(findings: Sequence[Finding]) -> str:
     """The findings for people: a heading per topic, a line per check, and a last line for all."""
-    findings = list(findings)
     lines: list[str] = []
-    topic = None
-    for finding in findings:
-        if finding.topic != topic:
-            topic = finding.topic
-            lines += ["", topic] if lines else [topic]
+    for number, finding in enumerate(findings):
+        if number == 0 or finding.topic != findings[number - 1].topic:
+            lines += ["", finding.topic] if lines else [finding.topic]
         lines.append(f"  {finding.status.value:<11} {finding.kind}: {finding.text}")
         if finding.names:
             more = len(finding.names) - SHOWN_NAMES
@@ -83,16 +74,14 @@ def as_text(findings: Iterable[Finding]) -> str:
     return "\n".join(lines).encode(errors="backslashreplace").decode()
 
 
-def as_json(findings: Iterable[Finding]) -> str:
+def as_json(findings: Sequence[Finding]) -> str:
     """Everything, with all names, as one JSON object: ``well`` and ``findings``."""
-    findings = list(findings)
-    rows = [asdict(finding) | {"names": list(finding.names)} for finding in findings]
+    rows = [asdict(finding) for finding in findings]
     return json.dumps({"well": is_well(findings), "findings": rows}, indent=1)
 
 
-def write_names(path: Path, findings: Iterable[Finding]) -> int:
-    """Write ``kind<tab>name`` for all names of all findings; how many there are."""
+def write_names(path: Path, findings: Iterable[Finding]) -> None:
+    """Write ``kind<tab>name`` for all names of all findings."""
     lines = [f"{finding.kind}\t{name}\n" for finding in findings for name in finding.names]
     with atomic_write(path) as partial:
         partial.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
-    return len(lines)

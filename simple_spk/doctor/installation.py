@@ -1,5 +1,6 @@
 """Is everything installed that preparing, training and scoring need, and does it work together?"""
 
+import contextlib
 import importlib
 import io
 import os
@@ -7,6 +8,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -23,6 +25,9 @@ SHARED_MEMORY = Path("/dev/shm")
 COMFORTABLE_SHARED_GB = 2.0
 LEAST_FREE_GB = 10.0
 TONE_HERTZ = 440.0
+TIME_SECONDS = np.arange(SAMPLE_RATE) / SAMPLE_RATE
+TONE = (0.5 * np.sin(2 * np.pi * TONE_HERTZ * TIME_SECONDS)).astype(np.float32)
+NOT_INSTALLED = "is not installed"
 # soundfile's format and subtype of the files that recipes read.
 SOUND_FORMATS = {
     "wav": ("WAV", "PCM_16"),
@@ -35,8 +40,30 @@ SOUND_FORMATS = {
 
 def check_installation(folders: Iterable[Path] = ()) -> list[Finding]:
     """Versions, audio formats, processors and memory; free space on the disks of ``folders``."""
-    checks = [_python(), _torch(), _speechbrain(), _sound_formats(), _aac()]
-    return [*checks, *_processors(), _shared_memory(), *map(_disk, folders)]
+    python = f"{platform.python_version()} ({sys.executable})"
+    speechbrain = _version("speechbrain")
+    install = 'pip install "speechbrain>=1.1,<1.2" (only training needs it)'
+    findings = [
+        _check("Python", sys.version_info >= (3, 10), python, "install Python 3.10 or newer"),
+        _torch(),
+        _check("SpeechBrain", speechbrain.startswith("1.1"), speechbrain, install),
+        _sound_formats(),
+        _aac(),
+        *_processors(),
+    ]
+    if SHARED_MEMORY.is_dir():  # through which data workers pass batches
+        cure = "large batches end in bus errors: docker run --shm-size=8g, or fewer workers"
+        where = f"in {SHARED_MEMORY}"
+        space = _space("shared memory", SHARED_MEMORY, COMFORTABLE_SHARED_GB, where, cure)
+    else:
+        space = not_checked(TOPIC, "shared memory", "no /dev/shm on this system")
+    findings.append(space)
+    cure = "VoxCeleb2 as flac takes about 180 GB, checkpoints of a run a few"
+    for folder in folders:
+        place = folder.resolve()
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        findings.append(_space("disk", existing, LEAST_FREE_GB, f"at {folder}", cure))
+    return findings
 
 
 def _check(
@@ -46,38 +73,25 @@ def _check(
     return Finding(TOPIC, kind, Status.OK if is_ok else otherwise, text, cure)
 
 
-def _space(kind: str, gigabytes: float, least: float, where: str, cure: str) -> Finding:
-    """A note if less than ``least`` gigabytes are free."""
-    status = Status.OK if gigabytes >= least else Status.NOTE
-    text = f"{gigabytes:,.1f} GB free {where}"
-    return Finding(TOPIC, kind, status, text, cure, metrics={"gigabytes": gigabytes})
-
-
-def _python() -> Finding:
-    """The version of Python."""
-    text = f"{platform.python_version()} ({sys.executable})"
-    return _check("Python", sys.version_info >= (3, 10), text, "install Python 3.10 or newer")
+def _space(kind: str, place: Path, least: float, where: str, cure: str) -> Finding:
+    """A note if less than ``least`` gigabytes are free on the disk of an existing place."""
+    gigabytes = shutil.disk_usage(place).free / 1e9
+    found = _check(kind, gigabytes >= least, f"{gigabytes:,.1f} GB free {where}", cure, Status.NOTE)
+    return replace(found, metrics={"gigabytes": gigabytes})
 
 
 def _torch() -> Finding:
     """torch and torchaudio, which must be of one release."""
     versions = {name: _version(name) for name in ("torch", "torchaudio")}
-    text = ", ".join(f"{name} {found or 'is not installed'}" for name, found in versions.items())
-    releases = {".".join((found or "").split(".")[:2]) for found in versions.values()}
-    is_ok = len(releases) == 1 and "" not in releases
+    text = ", ".join(f"{name} {found}" for name, found in versions.items())
+    releases = {".".join(found.split(".")[:2]) for found in versions.values()}
+    is_ok = len(releases) == 1 and NOT_INSTALLED not in releases
     if is_ok:
         try:
             importlib.import_module("torchaudio")
         except (ImportError, OSError, RuntimeError) as error:
             is_ok, text = False, f"{text}; importing them fails: {error}"
     return _check("torch", is_ok, text, 'pip install "torch>=2.11,<2.12" "torchaudio>=2.11,<2.12"')
-
-
-def _speechbrain() -> Finding:
-    """SpeechBrain, which training needs."""
-    found = _version("speechbrain") or "is not installed"
-    cure = 'pip install "speechbrain>=1.1,<1.2" (only training needs it)'
-    return _check("SpeechBrain", found.startswith("1.1"), found, cure)
 
 
 def _sound_formats() -> Finding:
@@ -90,18 +104,16 @@ def _sound_formats() -> Finding:
     works = []
     for name, (kind, subtype) in SOUND_FORMATS.items():
         file = io.BytesIO()
-        try:
-            soundfile.write(file, _tone(), SAMPLE_RATE, format=kind, subtype=subtype)
+        with contextlib.suppress(RuntimeError, ValueError):  # raised for formats that it lacks
+            soundfile.write(file, TONE, SAMPLE_RATE, format=kind, subtype=subtype)
             file.seek(0)
             if _is_tone(soundfile.read(file, dtype="float32")[0]):
                 works.append(name)
-        except (RuntimeError, ValueError):  # what soundfile raises for formats that it lacks
-            pass
     fails = [name for name in SOUND_FORMATS if name not in works]
     about = f"soundfile {soundfile.__version__}, {soundfile.__libsndfile_version__}"
     text = f"{about}: reads {', '.join(works)}" + (f", but not {', '.join(fails)}" if fails else "")
     cure = "pip install --upgrade soundfile (wheels bring libsndfile 1.2 with opus and mp3)"
-    return Finding(TOPIC, "soundfile", Status.PROBLEM if fails else Status.OK, text, cure, fails)
+    return replace(_check("soundfile", not fails, text, cure), names=fails)
 
 
 def _aac() -> Finding:
@@ -112,7 +124,7 @@ def _aac() -> Finding:
         file = io.BytesIO()
         with av.open(file, "w", format="mp4") as container:
             stream = container.add_stream("aac", rate=SAMPLE_RATE, layout="mono")
-            frame = av.AudioFrame.from_ndarray(_tone()[np.newaxis], format="fltp", layout="mono")
+            frame = av.AudioFrame.from_ndarray(TONE[np.newaxis], format="fltp", layout="mono")
             frame.sample_rate = SAMPLE_RATE
             for packet in [*stream.encode(frame), *stream.encode(None)]:
                 container.mux(packet)
@@ -124,12 +136,6 @@ def _aac() -> Finding:
         return _check("AAC", False, f"PyAV fails: {error}", cure)
     text = f"PyAV {av.__version__} decodes m4a" if is_right else "PyAV returns another sound"
     return _check("AAC", is_right, text, cure)
-
-
-def _tone() -> NDArray[np.float32]:
-    """A second of a pure tone (samples,)."""
-    time_seconds = np.arange(SAMPLE_RATE) / SAMPLE_RATE
-    return (0.5 * np.sin(2 * np.pi * TONE_HERTZ * time_seconds)).astype(np.float32)
 
 
 def _is_tone(waveform: NDArray[np.float32]) -> bool:
@@ -155,34 +161,15 @@ def _processors() -> list[Finding]:
     for number in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(number)
         half = "bf16 and fp16" if about.major >= 8 else "fp16, but not bf16"
-        gigabytes = about.total_memory / 1e9
-        text = f"{about.name}, {gigabytes:.1f} GB, fast in {half}"
-        metrics = {"gigabytes": gigabytes}
+        metrics = {"gigabytes": about.total_memory / 1e9}
+        text = f"{about.name}, {metrics['gigabytes']:.1f} GB, fast in {half}"
         findings.append(Finding(TOPIC, f"GPU {number}", Status.OK, text, metrics=metrics))
     return findings
 
 
-def _shared_memory() -> Finding:
-    """The space through which data workers pass batches."""
-    if not SHARED_MEMORY.is_dir():
-        return not_checked(TOPIC, "shared memory", "no /dev/shm on this system")
-    gigabytes = shutil.disk_usage(SHARED_MEMORY).free / 1e9
-    cure = "large batches end in bus errors: docker run --shm-size=8g, or fewer workers"
-    where = f"in {SHARED_MEMORY}"
-    return _space("shared memory", gigabytes, COMFORTABLE_SHARED_GB, where, cure)
-
-
-def _disk(folder: Path) -> Finding:
-    """Free space on the disk of a folder."""
-    existing = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
-    gigabytes = shutil.disk_usage(existing).free / 1e9
-    cure = "VoxCeleb2 as flac takes about 180 GB, checkpoints of a run a few"
-    return _space("disk", gigabytes, LEAST_FREE_GB, f"at {folder}", cure)
-
-
-def _version(package: str) -> str | None:
-    """The version of an installed package, without importing it; None if there is none."""
+def _version(package: str) -> str:
+    """The version of an installed package, without importing it."""
     try:
         return version(package)
     except PackageNotFoundError:
-        return None
+        return NOT_INSTALLED

@@ -1,5 +1,6 @@
 """Will training fit into the memory, how long will it take, and is the data loader fast enough?"""
 
+import math
 import os
 import shutil
 from pathlib import Path
@@ -15,10 +16,10 @@ from simple_spk.doctor.training_needs import (
     TrainingSetting,
     loader_crops_per_second,
     measure_needs,
-    workers_needed,
 )
 
 USABLE_SHARE_OF_MEMORY = 0.9
+SPARE_SPEED = 1.25  # of a loader
 
 
 def check_training(
@@ -32,6 +33,9 @@ def check_training(
         text = f"even the few crops of a trial do not fit: {error}"
         cure = "free the GPU (nvidia-smi), or take a smaller --queue or --width"
         return [Finding(topic, "memory", Status.PROBLEM, text, cure)]
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # of this computer
+    if torch.device(device).type == "cuda":
+        available = torch.cuda.get_device_properties(device).total_memory
     loader = not_checked(topic, "loader", "give --manifest to measure it")
     if manifest is not None:
         workers = min(setting.workers, usable_cores())  # more than cores read no faster
@@ -39,7 +43,7 @@ def check_training(
         consumed = setting.batch / needs.step_seconds
         loader = loader_finding(topic, consumed, delivered, workers)
     return [
-        memory_finding(topic, setting, needs, memory_of(device)),
+        memory_finding(topic, setting, needs, available),
         _time_finding(topic, setting, needs),
         shared_memory_finding(topic, setting, needs),
         loader,
@@ -54,78 +58,48 @@ def memory_finding(
     text = (
         f"{_amount(needed)} of {_amount(available_bytes)}: {needs.parameters / 1e6:.2f} M "
         f"parameters with gradient, momentum and moving average {_amount(needs.model_bytes)}, "
-        f"queue {_amount(needs.queue_bytes)}, activations "
-        f"{_amount(needs.activation_bytes_per_crop)} per crop of "
+        f"queue {_amount(needs.queue_bytes)}, "
+        f"activations {_amount(needs.activation_bytes_per_crop)} per crop of "
         f"{setting.longest_crop_seconds:g} s in fp32 (bf16 takes about half)"
     )
     room = USABLE_SHARE_OF_MEMORY * available_bytes
-    fitting = [
-        speakers
-        for speakers in range(1, setting.speakers_per_batch + 1)
-        if setting.speakers_per_batch % speakers == 0
-        and needs.memory_bytes(speakers * setting.recordings_per_speaker) <= room
-    ]
     cure = "even one speaker at a time does not fit: take a smaller width, or shorter crops"
-    if fitting:
-        factor = setting.speakers_per_batch // fitting[-1]
-        cure = (
-            f"accumulate: --speakers_per_batch={fitting[-1]} --grad_accumulation_factor={factor} "
-            f"--batches_per_epoch={setting.batches_per_epoch * factor}; or train with "
-            f"--precision=bf16, or on several GPUs"
-        )
-    metrics = {
-        "parameters": needs.parameters,
-        "needed_bytes": needed,
-        "available_bytes": available_bytes,
-        "model_bytes": needs.model_bytes,
-        "queue_bytes": needs.queue_bytes,
-        "activation_bytes_per_crop": needs.activation_bytes_per_crop,
-    }
+    for factor in range(1, setting.speakers_per_batch + 1):
+        speakers, rest = divmod(setting.speakers_per_batch, factor)
+        if not rest and needs.memory_bytes(speakers * setting.recordings_per_speaker) <= room:
+            cure = (
+                f"accumulate: --speakers_per_batch={speakers} --grad_accumulation_factor={factor} "
+                f"--batches_per_epoch={setting.batches_per_epoch * factor}; or train with "
+                "--precision=bf16, or on several GPUs"
+            )
+            break
+    metrics = {**vars(needs), "needed_bytes": needed, "available_bytes": available_bytes}
     status = Status.OK if needed <= room else Status.PROBLEM
     return Finding(topic, "memory", status, text, cure, metrics=metrics)
 
 
-def memory_of(device: str) -> float:
-    """Bytes of memory of a GPU, or of this computer."""
-    if torch.device(device).type == "cuda":
-        return float(torch.cuda.get_device_properties(device).total_memory)
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
 def _time_finding(topic: str, setting: TrainingSetting, needs: TrainingNeeds) -> Finding:
     """How long a step, an epoch and the whole will take."""
-    epoch_hours = needs.step_seconds * setting.batches_per_epoch / 3600
+    seconds, crops_per_second = needs.step_seconds, setting.batch / needs.step_seconds
+    epoch_hours = seconds * setting.batches_per_epoch / 3600
     total_hours = epoch_hours * setting.number_of_epochs
-    metrics = {
-        "step_seconds": needs.step_seconds,
-        "crops_per_second": setting.batch / needs.step_seconds,
-        "epoch_hours": epoch_hours,
-        "total_hours": total_hours,
-    }
     text = (
-        f"{_in_words(needs.step_seconds)} per step ({metrics['crops_per_second']:.3g} crops/s), "
+        f"{_in_words(seconds)} per step ({crops_per_second:.3g} crops/s), "
         f"{_in_words(3600 * epoch_hours)} per epoch of {setting.batches_per_epoch} steps, "
         f"{_in_words(3600 * total_hours)} in all"
     )
+    metrics = {"step_seconds": seconds, "crops_per_second": crops_per_second}
+    metrics |= {"epoch_hours": epoch_hours, "total_hours": total_hours}
     return Finding(topic, "time", Status.OK, text, metrics=metrics)
 
 
-def _amount(number_of_bytes: float) -> str:
-    """Bytes as MB or GB.
-
-    >>> _amount(2.5e6), _amount(2.5e9)
-    ('2.5 MB', '2.5 GB')
-    """
-    is_large = number_of_bytes >= 1e9
-    return f"{number_of_bytes / (1e9 if is_large else 1e6):,.1f} {'GB' if is_large else 'MB'}"
+def _amount(size: float) -> str:
+    """Bytes as MB or GB."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 def _in_words(seconds: float) -> str:
-    """A duration in a suitable unit.
-
-    >>> _in_words(0.25), _in_words(7200.0), _in_words(864000.0)
-    ('0.25 s', '2 h', '10 days')
-    """
+    """A duration in a suitable unit."""
     for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             number = seconds / length
@@ -148,7 +122,7 @@ def shared_memory_finding(topic: str, setting: TrainingSetting, needs: TrainingN
 
 def loader_finding(topic: str, consumed: float, delivered: float, workers: int) -> Finding:
     """Whether ``workers`` that deliver so many crops per second keep up, and how many would."""
-    wanted = workers_needed(consumed, delivered, workers)
+    wanted = max(1, math.ceil(SPARE_SPEED * consumed / (delivered / max(1, workers))))
     keeps_up = delivered >= consumed
     text = (
         f"the model takes {consumed:.3g} crops/s, {workers} workers deliver {delivered:.3g} "

@@ -3,9 +3,9 @@
 Measured on a few small steps of real training, and extrapolated: all numbers are estimates.
 """
 
-import math
 import re
 import time
+import timeit
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -31,11 +31,11 @@ MEASURED_STEPS = 3
 LEAST_STEP_SECONDS = 0.5
 LONGEST_MEASURED_SECONDS = 2.0  # longer crops cost in proportion
 MEASURED_BATCHES_OF_LOADER = 6
+CROPS_OF_LOADER = 32  # in a batch
 # Both passes need working memory beside the saved activations: measured peaks of the process were
 # 1.46 times what is saved.
 WORKSPACE = 1.5
 BATCHES_AHEAD_PER_WORKER = 2  # torch's DataLoader
-SPARE_SPEED = 1.25
 RESNET = "!new:simple_spk.models.resnet.ResNet"
 Limits = tuple[float, float]
 
@@ -141,41 +141,39 @@ def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeed
     """What training needs: the networks from a few steps on few crops, the loss as it will be."""
     mean_seconds, longest_seconds = setting.mean_crop_seconds, setting.longest_crop_seconds
     measured_seconds = min(mean_seconds, LONGEST_MEASURED_SECONDS)
-    encoder = ResNet(
-        num_mels=setting.num_mels,
-        width=setting.width,
-        blocks=setting.blocks,
-        stem_stride=setting.stem_stride,
-        embedding_dim=setting.embedding_dim,
-    )
-    step = _network_step(encoder, setting, torch.device(device))
+    names = ("num_mels", "width", "blocks", "stem_stride", "embedding_dim")
+    encoder = ResNet(**{name: getattr(setting, name) for name in names})
+    step = _network_step(encoder, setting, device)
     samples = round(measured_seconds * setting.sample_rate)
-    crops, seconds = 2, 0.0
-    while True:
-        waveforms = 0.1 * torch.randn(crops, samples, device=device)
-        counter = _CountSavedBytes()
-        with counter:
-            step(waveforms)  # warms up, too
-        seconds = min(_timed(partial(step, waveforms), device) for _ in range(MEASURED_STEPS))
-        if seconds >= LEAST_STEP_SECONDS or 2 * crops > setting.batch:
-            break
+    saved_bytes: dict[int, int] = {}  # for the backward pass, by storage
+
+    def count(tensor: Tensor) -> Tensor:
+        saved_bytes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    crops, seconds = 1, 0.0
+    while crops == 1 or (seconds < LEAST_STEP_SECONDS and 2 * crops <= setting.batch):
         crops *= 2
-    compare = _loss_step(setting, torch.device(device))
-    loss_seconds = min(_timed(compare, device) for _ in range(MEASURED_STEPS))
+        waveforms = 0.1 * torch.randn(crops, samples, device=device)
+        saved_bytes.clear()
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            step(waveforms)  # warms up, too
+        seconds = _fastest(partial(step, waveforms), device)
+    loss_seconds = _fastest(_loss_step(setting, device), device)
     mean, longest = mean_seconds / measured_seconds, longest_seconds / measured_seconds
     parameters = sum(parameter.numel() for parameter in encoder.parameters())
     return TrainingNeeds(
         parameters=parameters,
         model_bytes=4 * 4 * parameters,
         queue_bytes=setting.queue_size * (4 * setting.embedding_dim + 8),
-        activation_bytes_per_crop=WORKSPACE * counter.bytes / crops * longest,
+        activation_bytes_per_crop=WORKSPACE * sum(saved_bytes.values()) / crops * longest,
         batch_bytes=round(setting.batch * longest_seconds * setting.sample_rate * 4),
         step_seconds=loss_seconds + setting.batch * seconds / crops * mean,
     )
 
 
 def _network_step(
-    encoder: ResNet, setting: TrainingSetting, device: torch.device
+    encoder: ResNet, setting: TrainingSetting, device: str
 ) -> Callable[[Tensor], None]:
     """What a training step does with the networks, on waveforms (n, samples)."""
     encoder.to(device).train()
@@ -196,7 +194,7 @@ def _network_step(
     return step
 
 
-def _loss_step(setting: TrainingSetting, device: torch.device) -> Callable[[], None]:
+def _loss_step(setting: TrainingSetting, device: str) -> Callable[[], None]:
     """What a training step does between the networks: a whole batch against a full queue."""
     queue = KeyQueue(setting.queue_size, setting.embedding_dim).to(device)
     loss = SimPLELoss().to(device)
@@ -212,29 +210,15 @@ def _loss_step(setting: TrainingSetting, device: torch.device) -> Callable[[], N
     return step
 
 
-def _timed(step: Callable[[], None], device: str) -> float:
-    """Seconds of one step, its GPU work included."""
-    start = time.perf_counter()
-    step()
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+def _fastest(step: Callable[[], None], device: str) -> float:
+    """Seconds of the fastest of a few steps, their GPU work included."""
 
+    def synchronized() -> None:
+        step()
+        if torch.device(device).type == "cuda":
+            torch.cuda.synchronize(device)
 
-class _CountSavedBytes(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the bytes that are kept for backward passes, each storage once."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._seen: set[int] = set()
-        super().__init__(self._pack, lambda tensor: tensor)
-
-    def _pack(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._seen:
-            self._seen.add(storage.data_ptr())
-            self.bytes += storage.nbytes()
-        return tensor
+    return min(timeit.repeat(synchronized, number=1, repeat=MEASURED_STEPS))
 
 
 def loader_crops_per_second(manifest: str | Path, setting: TrainingSetting, workers: int) -> float:
@@ -245,25 +229,12 @@ def loader_crops_per_second(manifest: str | Path, setting: TrainingSetting, work
         sample_rate=setting.sample_rate,
         workers=workers,
         speakers_per_batch=1,  # a crop costs the same in any batch, and any manifest has a speaker
-        recordings_per_speaker=32,
+        recordings_per_speaker=CROPS_OF_LOADER,
         crop_seconds=setting.crop_seconds,
         batches_per_epoch=batches,
     )
-    crops = 0
     start = time.perf_counter()
-    for number, batch in enumerate(loader):
+    for number, _ in enumerate(loader):
         if number == 0 and workers:  # starting the processes does not count; each has read a batch
             start = time.perf_counter()
-            crops -= (workers - 1) * len(batch.labels)
-            continue
-        crops += len(batch.labels)
-    return crops / (time.perf_counter() - start)
-
-
-def workers_needed(consumed: float, delivered: float, workers: int) -> int:
-    """How many workers deliver what is consumed, with some to spare, if ``workers`` deliver that.
-
-    >>> workers_needed(consumed=100.0, delivered=40.0, workers=2)
-    7
-    """
-    return max(1, math.ceil(SPARE_SPEED * consumed / (delivered / max(1, workers))))
+    return (batches - workers) * CROPS_OF_LOADER / (time.perf_counter() - start)

@@ -30,13 +30,12 @@ def check_trials(trials: Trials, is_at_hand: Callable[[str], bool] | None) -> li
     ]
     status = Status.PROBLEM if lacking else Status.OK
     cure = "fetch or convert these recordings again (simple-spk prepare)"
-    text = f"all {len(trials.ids):,} are at hand"
+    text, scored = f"all {len(trials.ids):,} are at hand", "all can be scored"
     if lacking:
         text = f"{len(lacking):,} of {len(trials.ids):,} are missing or unreadable"
-    scored = f"{len(lost):,} of {len(trials):,} cannot be scored" if lines else "all can be scored"
-    metrics = {"missing": len(lacking)}
+        scored = f"{len(lost):,} of {len(trials):,} cannot be scored"
     return [
         *findings,
-        Finding(topic, "recordings", status, text, cure, tuple(lacking), metrics),
-        Finding(topic, "trials", status, scored, "", tuple(lines), {"lost": len(lost)}),
+        Finding(topic, "recordings", status, text, cure, lacking, {"missing": len(lacking)}),
+        Finding(topic, "trials", status, scored, "", lines, {"lost": len(lost)}),
     ]

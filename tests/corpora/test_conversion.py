@@ -322,9 +322,9 @@ def test_a_second_run_is_refused(few: Path, tmp_path: Path) -> None:
 
 def test_a_run_waits_for_the_workers_of_a_killed_one(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path\n"
-        "from simple_spk.corpora.conversion import *\n"
-        "hold_worker_lock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+        "import sys; from simple_spk.io.atomic_file import lock_file\n"
+        "lock = open(sys.argv[1] + '/workers.lock', 'r+'); lock_file(lock, shared=True)\n"
+        "print('held', flush=True); sys.stdin.read()"
     )
     (tmp_path / "workers.lock").touch()
     orphan = subprocess.Popen(

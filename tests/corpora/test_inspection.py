@@ -74,7 +74,7 @@ def test_threads_and_processes_say_the_same(files: dict[str, Path], depth: Depth
         inspect_file(*each) for each in zip(paths, [depth] * len(paths), wanted, strict=True)
     ]
     for workers, in_processes in ((1, False), (3, False), (2, True)):
-        found = inspect_files(paths, depth, workers, in_processes, wanted, progress=False)
+        found = inspect_files(paths, depth, workers, in_processes, wanted)
         assert list(map(repr, found)) == list(map(repr, expected))  # nan is not equal to itself
     digests = [fact.digest != 0 for fact in expected]
     is_good = [fact.fault is None for fact in expected]

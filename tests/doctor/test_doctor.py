@@ -21,10 +21,9 @@ from simple_spk.cli.commands import doctor
 from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import read_trials
 from simple_spk.data.voxceleb_lists import TOTALS, part_of
-from simple_spk.doctor.corpus import compare_names, voxceleb_extent
+from simple_spk.doctor.corpus import compare_names, read_utterance_list, voxceleb_extent
 from simple_spk.doctor.finding import Finding, Status, as_text
 from simple_spk.doctor.trials import check_trials
-from simple_spk.doctor.utterance_list import read_utterance_list
 
 Capture = pytest.CaptureFixture[str]
 SAMPLE_RATE = 16000
@@ -313,9 +312,7 @@ def test_a_list_is_read_back(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"list{suffix}"
     text = b"a/b/1.m4a 2.5\na/b/2 0.25\n"
     path.write_bytes(gzip.compress(text) if suffix == ".txt.gz" else text)
-    utterances = read_utterance_list(path)
-    assert utterances.names == ["a/b/1", "a/b/2"]
-    assert utterances.seconds.tolist() == [2.5, 0.25]
+    assert list(read_utterance_list(path).items()) == [("a/b/1", 2.5), ("a/b/2", 0.25)]
 
 
 @pytest.mark.parametrize(
@@ -343,12 +340,12 @@ def test_a_malformed_list_is_named(tmp_path: Path, text: str, word: str) -> None
 def test_the_whole_of_voxceleb2_is_compared() -> None:
     """The real list has the totals that we know; of a million names the missing are found."""
     path = Path(os.environ["SIMPLE_SPK_DATA"]) / "voxceleb" / "vox2_dev_duration.txt.gz"
-    names, seconds = read_utterance_list(path)
+    usable = read_utterance_list(path)
+    names = list(usable)
     totals = TOTALS["VoxCeleb2 dev"]
     assert len(names) == totals.utterances
-    assert seconds.sum() / 3600 == pytest.approx(totals.hours, abs=0.1)
+    assert sum(usable.values()) / 3600 == pytest.approx(totals.hours, abs=0.1)
     assert {part_of(speaker) for speaker in {name[:7] for name in names}} == {"VoxCeleb2 dev"}
-    usable = dict(zip(names, seconds.tolist(), strict=True))
     extent, _ = voxceleb_extent("", "VoxCeleb2", names, usable, has_list=False)
     assert extent.status is Status.OK
     missing, surplus = compare_names("", [*names[7:], "id00012/new/1"], set(names))

@@ -18,14 +18,13 @@ from simple_spk.cli.commands import doctor
 from simple_spk.data.manifest import write_manifest
 from simple_spk.doctor.finding import Status, is_well
 from simple_spk.doctor.installation import check_installation
-from simple_spk.doctor.training import loader_finding, memory_finding
+from simple_spk.doctor.training import _amount, _in_words, loader_finding, memory_finding
 from simple_spk.doctor.training_needs import (
     TrainingNeeds,
     TrainingSetting,
     loader_crops_per_second,
     measure_needs,
     read_setting,
-    workers_needed,
 )
 from simple_spk.models.resnet import ResNet
 
@@ -166,13 +165,18 @@ def test_the_cure_for_want_of_memory_fits(
 @settings(deadline=None)
 @given(POSITIVE, POSITIVE, st.integers(1, 64))
 def test_as_few_workers_as_keep_up(consumed: float, delivered: float, workers: int) -> None:
-    wanted = workers_needed(consumed, delivered, workers)
-    each = delivered / workers
+    finding = loader_finding("", consumed, delivered, workers)
+    wanted, each = finding.metrics["workers"], delivered / workers
     assert wanted * each >= consumed
     assert wanted == 1 or (wanted - 1) * each < 1.25 * consumed * (1 + 1e-9)
-    finding = loader_finding("", consumed, delivered, workers)
     assert (finding.status is Status.OK) == (delivered >= consumed)
     assert ("not the bottleneck" in finding.text) == (delivered >= consumed)
+
+
+def test_amounts_and_durations_have_suitable_units() -> None:
+    assert (_amount(2.5e6), _amount(2.5e9)) == ("2.5 MB", "2.5 GB")
+    durations = [_in_words(seconds) for seconds in (0.25, 7200.0, 864000.0)]
+    assert durations == ["0.25 s", "2 h", "10 days"]
 
 
 @pytest.fixture

@@ -16,12 +16,13 @@ from simple_spk.doctor.corpus import (
     check_voxceleb,
     files_of_folder,
     files_of_manifest,
+    read_utterance_list,
     usable_in_folder,
+    without_suffix,
 )
 from simple_spk.doctor.finding import Finding, as_json, as_text, is_well, write_names
 from simple_spk.doctor.installation import check_installation
 from simple_spk.doctor.trials import check_trials
-from simple_spk.doctor.utterance_list import read_utterance_list, without_suffix
 
 
 def add_arguments(parser: ArgumentParser) -> None:
