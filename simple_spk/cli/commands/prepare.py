@@ -43,7 +43,8 @@ def _add_corpus(
     corpora: "_SubParsersAction[ArgumentParser]", name: str, purpose: str, content: str
 ) -> ArgumentParser:
     """The command line of one corpus, whose source folder has this content."""
-    parser = corpora.add_parser(name, help=purpose, description=purpose)
+    sentence = purpose[0].upper() + purpose[1:]
+    parser = corpora.add_parser(name, help=purpose, description=sentence)
     add_value(parser, "source SOURCE", f"folder that contains {content}")
     add_value(parser, "target TARGET", "data folder to write")
     return parser
@@ -62,8 +63,7 @@ def run(options: Namespace) -> int:
     if prepared.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in prepared.ignored.most_common(5))
         print(f"{prepared.ignored.total()} other files were ignored: {kinds}")
-    bad = prepared.quarantined
-    if bad:
+    if bad := prepared.quarantined:
         kinds = f"{len(bad)} recordings cannot be used ({count_kinds(bad)})"
         warn(f"{kinds}; they are left out, and listed in {prepared.quarantine}")
     return 1 if bad else 0
