@@ -195,7 +195,7 @@ def _length_findings(
     seconds = np.array([fact.seconds for fact in facts])
     rows = [*zip(names, facts, strict=True)]
     unreadable = [f"{name} ({fact.fault[1]})" for name, fact in rows if fact.fault is not None]
-    brief = [names[row] for row in np.flatnonzero(seconds < shortest)]
+    brief = [names[row] for row in np.flatnonzero(seconds < shortest).tolist()]
     other = [
         f"{name} ({fact.sample_rate} Hz, {fact.channels} channels)"
         for name, fact in rows
@@ -204,7 +204,7 @@ def _length_findings(
     named = partial(name_files, topic)
     shorter = not_checked(topic, "short", "nothing says how long the files should be")
     if not np.isnan(promised).all():
-        short = np.flatnonzero(seconds < promised - SLACK_SECONDS)
+        short = np.flatnonzero(seconds < promised - SLACK_SECONDS).tolist()
         lengths = [f"{names[row]} ({seconds[row]:.2f} s of {promised[row]:.2f} s)" for row in short]
         shorter = named("short", lengths, "files with fewer seconds than promised", GET_AGAIN)
     hours = float(np.nansum(seconds)) / 3600
