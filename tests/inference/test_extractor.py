@@ -17,6 +17,7 @@ import simple_spk
 from simple_spk.data.audio import AudioError, read_recording
 from simple_spk.distributed import leave_group
 from simple_spk.evaluation.calibration import Calibration
+from simple_spk.inference.batch_embedding import ExtractionOptions
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model import Model, trained_model
 from simple_spk.inference.model_folder import save_model
@@ -44,7 +45,7 @@ def test_answers_do_not_depend_on_batches_or_earlier_calls(
     assert first.shape == (6, 16)
     assert first.dtype == np.float32
     alone = np.concatenate([extractor.embed([path]) for path in recordings])
-    small = extractor.embed(recordings, batch_seconds=1.5)
+    small = extractor.embed(recordings, options=ExtractionOptions(batch_seconds=1.5))
     backwards = extractor.embed(recordings[::-1])[::-1]
     for other in (alone, small, backwards):
         for row, expected in zip(other, first, strict=True):

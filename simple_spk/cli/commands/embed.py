@@ -18,6 +18,7 @@ from simple_spk.cli.outputs import check_outputs
 from simple_spk.data.recording_lists import find_recordings
 from simple_spk.distributed import gather_objects, join_group, leave_group, own_device, rank
 from simple_spk.evaluation.embedding_files import check_format, write_embeddings
+from simple_spk.inference.batch_embedding import ExtractionOptions
 from simple_spk.inference.embedding_store import EmbeddingStore
 from simple_spk.inference.extractor import Extractor
 
@@ -56,7 +57,7 @@ def run(options: Namespace) -> int:
     if rank() == 0 and len(missing) < len(ids):
         done = len(ids) - len(missing)
         print(f"{done} of {len(ids)} embeddings are there already", file=sys.stderr)
-    failed = store.fill(extractor, missing, options.workers)
+    failed = store.fill(extractor, missing, ExtractionOptions(workers=options.workers))
     if rank() == 0:
         _write(options.output, ids, store, failed, extractor.fingerprint)
     code = 1 if failed else 0

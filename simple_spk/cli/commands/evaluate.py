@@ -24,6 +24,7 @@ from simple_spk.cli.summaries import show_summaries, summary_options
 from simple_spk.data.trials import read_trials
 from simple_spk.distributed import join_group, leave_group, own_device, rank
 from simple_spk.evaluation.embedding_files import Embeddings
+from simple_spk.inference.batch_embedding import ExtractionOptions
 from simple_spk.inference.embedding_store import embed_into_file
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.trial_evaluation import (
@@ -89,18 +90,19 @@ def run(options: Namespace) -> None:
 
 def _embed(extractor: Extractor, recordings: LocatedRecordings, options: Namespace) -> Embeddings:
     """The embeddings of the recordings, in the first process; the others end here."""
-    ids, paths, durations = recordings
     if options.save_embeddings is None:
-        matrix = extractor.embed(
-            paths, workers=options.workers, progress=True, durations_seconds=durations
+        how = ExtractionOptions(
+            workers=options.workers,
+            progress=True,
+            durations_seconds=recordings.durations_seconds,
         )
-        embeddings = Embeddings(ids, matrix)
+        embeddings = Embeddings(recordings.ids, extractor.embed(recordings.paths, options=how))
     else:
         # The ids alone do not identify recordings: two manifests may use the same ones.
         where = (options.manifest or options.audio_folder).absolute()
         origin = f"{extractor.fingerprint} in {options.precision} from {where}"
         file, workers = options.save_embeddings, options.workers
-        embeddings = embed_into_file(file, extractor, ids, paths, durations, origin, workers)
+        embeddings = embed_into_file(file, extractor, recordings, origin, workers)
     if rank() > 0:
         leave_group()
     return embeddings
