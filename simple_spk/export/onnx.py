@@ -70,7 +70,7 @@ class WaveformEncoder(nn.Module):
 def export_onnx(folder: str | Path, model: Model) -> None:
     """Write a model as a folder with an ONNX file, its configuration and its parity check."""
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
-        raise ValueError("writing ONNX needs packages: pip install 'simple_spk[onnx]'")
+        raise ValueError("writing ONNX needs onnx and onnxscript: pip install 'simple_spk[onnx]'")
     folder = Path(folder)
     encoder = WaveformEncoder(model.front_end, model.encoder).eval()
     waveforms, lengths = _parity_waveforms(model.front_end.sample_rate)
@@ -92,10 +92,10 @@ def check_onnx(folder: str | Path) -> float:
     folder = Path(folder)
     parity = _read_parity(folder / PARITY)
     waveforms, lengths, expected = (parity[n] for n in ("waveforms", "lengths", "embeddings"))
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ValueError("checking ONNX needs: pip install 'simple_spk[onnx]'") from error
+    if find_spec("onnxruntime") is None:
+        raise ValueError("checking ONNX needs onnxruntime: pip install 'simple_spk[onnx]'")
+    import onnxruntime
+
     graph = folder / GRAPH
     if not graph.is_file():
         raise FileNotFoundError(f"{graph} is missing: the export is incomplete")

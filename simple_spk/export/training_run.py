@@ -35,7 +35,7 @@ def find_model(source: Path) -> Path:
     if not saved:
         expected = f"a model folder ({CONFIG}) nor a training run (model/, checkpoints/CKPT*)"
         raise FileNotFoundError(f"{source} is neither {expected}: correct the path")
-    times = {path: read_tagged_yaml(path).get("unixtime") for path in saved}
+    times: dict[Path, Any] = {path: read_tagged_yaml(path).get("unixtime") for path in saved}
     for path, moment in times.items():
         if not isinstance(moment, int | float):
             raise ValueError(f"{path} does not say when it was saved: name another checkpoint")

@@ -338,11 +338,11 @@ def _embed_long(
 
 def _finished(recordings: dict[int, _Opened], embeddings: NDArray[np.float32]) -> EmbeddedBatch:
     """The batch of n recordings by index with embeddings (n, dim), some maybe not finite."""
-    is_finite = np.isfinite(embeddings).all(axis=1)
+    is_finite = [bool(np.isfinite(row).all()) for row in embeddings]
     finite = list(compress(recordings, is_finite))
     errors: dict[int, Unusable] = {
         i: AudioError(f"{recordings[i].name}: the model makes no finite embedding: leave it out")
-        for i in compress(recordings, ~is_finite)
+        for i in recordings.keys() - set(finite)
     }
     embeddings = embeddings[is_finite]
     lengths = np.linalg.norm(embeddings, axis=1).tolist()

@@ -59,7 +59,9 @@ class FoldedResNet:
                 assert isinstance(block, Block)
                 first = _folded(block.conv1, block.bn1, dtype)
                 second = _folded(block.conv2, block.bn2, dtype)
-                shortcut = _folded(*block.shortcut, dtype) if len(block.shortcut) else None
+                shortcut = None
+                if len(block.shortcut):
+                    shortcut = _folded(block.shortcut[0], block.shortcut[1], dtype)
                 self.blocks.append((first, second, shortcut))
         self.output = encoder.output
 

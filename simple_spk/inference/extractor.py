@@ -284,7 +284,8 @@ class Extractor:
         if calibration is None:
             for value, name in ((prior, "probabilities"), (false_accept_rate, "error rates")):
                 if value is not None:
-                    raise ValueError(f"the model is not calibrated, so it knows no {name}")
+                    what = f"the model is not calibrated, so it knows no {name}"
+                    raise ValueError(f"{what}: leave that out, or calibrate it")
             if own is None:
                 return 0.5, None, "the model has neither a calibration nor a threshold of its own"
             return 0.5, own, f"accepted from the model's own threshold on, a score of {own:.3g}"

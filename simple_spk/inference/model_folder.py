@@ -211,9 +211,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") not in (2, FORMAT):
         raise ValueError(f"{path}: expected a mapping with format: {FORMAT}; make the folder again")
     if set(config) != set(FIELDS):
-        strange = [str(name) for name in set(config) ^ set(FIELDS)]
-        strange_words = reprlib.repr(sorted(strange))
-        raise ValueError(f"{path}: unknown or missing: {strange_words}; expected {FIELDS}")
+        strange = reprlib.repr(sorted(str(name) for name in set(config) ^ set(FIELDS)))
+        raise ValueError(f"{path}: unknown or missing: {strange}; expected {FIELDS}")
     threshold, training_data = config["threshold"], config["training_data"]
     is_number = type(threshold) in (int, float) and abs(threshold) < 1e30
     for name, expected, is_so in (

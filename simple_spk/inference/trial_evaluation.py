@@ -142,17 +142,15 @@ class LocatedRecordings(NamedTuple):
 
     def seconds_of_recording(self) -> dict[str, float]:
         """The duration of each recording, from the manifest or from the files."""
-        if self.durations_seconds is None:
-            return dict(
-                zip(self.ids, ask_all(duration_seconds, self.paths, "durations"), strict=True)
-            )
-        return dict(zip(self.ids, self.durations_seconds.tolist(), strict=True))
+        durations: Any = self.durations_seconds
+        if durations is None:
+            durations = ask_all(duration_seconds, self.paths, "durations")
+        return dict(zip(self.ids, map(float, durations), strict=True))
 
     def source(self, embed: Callable[[Sequence[Path]], NDArray[np.float32]]) -> EmbeddingSource:
         """The embeddings (n, dim) that ``embed`` makes of the files."""
-        return EmbeddingSource(
-            lambda: Embeddings(self.ids, embed(self.paths)), self.seconds_of_recording
-        )
+        seconds = self.seconds_of_recording
+        return EmbeddingSource(lambda: Embeddings(self.ids, embed(self.paths)), seconds)
 
 
 def evaluate_trials(
@@ -170,7 +168,8 @@ def evaluate_trials(
     speakers: list[NDArray[np.int64] | None] = [None] * len(lists)
     if options.speakers is not None:
         speakers = [read_speakers(options.speakers, trials.ids) for trials in lists]
-    clustered, file = speakers, options.cluster_speakers
+    file = options.cluster_speakers
+    clustered: list[Any] = speakers
     if options.with_clusters and options.speakers is None:
         clustered = [
             speakers_of_recordings(trials) if file is None else read_speakers(file, trials.ids)
@@ -184,20 +183,15 @@ def evaluate_trials(
     if needs_durations and source.seconds_of_recording is not None:
         seconds = source.seconds_of_recording()
     is_plain = options.cohort is None and options.calibration is None
+    threshold, words = options.threshold if is_plain else None, options.scoring_in_words(similarity)
     results = []
     for index, trials in enumerate(lists):
         table = embeddings_of_trials(trials, embeddings, options.enrollments, options.template)
-        scored = ScoredTrials(
-            trials,
-            options.scores(trials, table, similarity, seconds),
-            list_name(trials),
-            options.model,
-            options.scoring_in_words(similarity),
-            options.threshold if is_plain else None,
-        )
+        scores = options.scores(trials, table, similarity, seconds)
+        scored = ScoredTrials(trials, scores, list_name(trials), options.model, words, threshold)
         scores_file = scores_files[index] if scores_files and rank() == 0 else None
         if scores_file is not None:
-            write_scores(scores_file, trials, scored.scores, options.score_format)
+            write_scores(scores_file, trials, scores, options.score_format)
         found = summarize(scored, options.metrics, speakers[index], options.progress)
         if options.with_clusters:
             from simple_spk.evaluation.clustering import cluster_summary  # imports scipy
@@ -268,7 +262,7 @@ class VerificationEvaluation:
         self.recordings = locate_recordings(
             [self.trials], manifest, audio_folder, self.options.enrollments, progress
         )
-        self.embedding = ExtractionOptions(
+        self.how = ExtractionOptions(
             sample_rate=sample_rate,
             batch_seconds=batch_seconds,
             workers=workers,
@@ -280,8 +274,6 @@ class VerificationEvaluation:
         self, embed: Embed, similarity: Similarity, scores_file: Path | None = None
     ) -> dict[str, Any]:
         """The metrics as plain data; the scores go to ``scores_file`` if one is given."""
-        source = self.recordings.source(
-            lambda paths: embed_recordings(paths, embed, self.embedding)
-        )
+        source = self.recordings.source(lambda paths: embed_recordings(paths, embed, self.how))
         (result,) = evaluate_trials([self.trials], source, similarity, self.options, [scores_file])
         return {name: result.summary[name] for name in METRICS if name in result.summary}
