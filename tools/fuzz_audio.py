@@ -173,9 +173,9 @@ def write_case(originals: list[Path], path: Path, number: int, seed: int) -> Pat
 def judge(path: Path, embed: Callable) -> str:
     """What embedding a file comes to: 'embedding', the kind of an AudioError, or 'BAD ...'."""
     from simple_spk.data.audio import AudioError
-    from simple_spk.inference.batch_embedding import embedded_batches
+    from simple_spk.inference.batch_embedding import ExtractionOptions, embedded_batches
 
-    answers = list(embedded_batches([path], embed, with_quality=True))
+    answers = list(embedded_batches([path], embed, ExtractionOptions(with_quality=True)))
     if sum(len(batch.indexes) + len(batch.errors) for batch in answers) != 1:
         return f"BAD {len(answers)} answers"
     for batch in answers:

@@ -70,9 +70,7 @@ class WaveformEncoder(nn.Module):
 def export_onnx(folder: str | Path, model: Model) -> None:
     """Write a model as a folder with an ONNX file, its configuration and its parity check."""
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
-        raise ValueError(
-            "writing ONNX needs packages that are not installed: pip install 'simple_spk[onnx]'"
-        )
+        raise ValueError("writing ONNX needs onnx and onnxscript: pip install 'simple_spk[onnx]'")
     folder = Path(folder)
     encoder = WaveformEncoder(model.front_end, model.encoder).eval()
     waveforms, lengths = _parity_waveforms(model.front_end.sample_rate)
@@ -94,17 +92,23 @@ def check_onnx(folder: str | Path) -> float:
     folder = Path(folder)
     parity = _read_parity(folder / PARITY)
     waveforms, lengths, expected = (parity[n] for n in ("waveforms", "lengths", "embeddings"))
-    session = _session(folder / GRAPH)
+    if find_spec("onnxruntime") is None:
+        raise ValueError("checking ONNX needs onnxruntime: pip install 'simple_spk[onnx]'")
+    import onnxruntime
+
+    graph = folder / GRAPH
+    if not graph.is_file():
+        raise FileNotFoundError(f"{graph} is missing: the export is incomplete")
     try:
+        session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
         (together,) = session.run(None, {"waveforms": waveforms, "lengths": lengths})
         alone = [
             session.run(None, {"waveforms": row[None, :n], "lengths": np.array([n])})[0]
             for row, n in zip(waveforms, lengths, strict=True)
         ]
-        found = np.stack([together, np.concatenate(alone)])
-        return relative_difference(found, expected)
+        return relative_difference(np.stack([together, np.concatenate(alone)]), expected)
     except Exception as error:  # a runtime raises classes of its own
-        raise ValueError(f"{folder / GRAPH} does not run ({error}): export it again") from error
+        raise ValueError(f"{graph} does not run ({error}): export the model again") from error
 
 
 def relative_difference(found: NDArray[np.floating], expected: NDArray[np.floating]) -> float:
@@ -169,9 +173,7 @@ def _parity_waveforms(sample_rate: int) -> tuple[Tensor, Tensor]:
 def _read_parity(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of the parity check, of consistent shapes."""
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} is missing: only what simple-spk export --format onnx wrote can be checked"
-        )
+        raise FileNotFoundError(f"{path} is missing: name a folder of export --format onnx")
     try:
         parity = load_file(path)
     except SafetensorError as error:
@@ -181,19 +183,3 @@ def _read_parity(path: Path) -> dict[str, NDArray[Any]]:
         case {"waveforms": (n, _), "lengths": (m,), "embeddings": (k, _)} if n == m == k > 0:
             return parity
     raise ValueError(f"{path} holds {shapes}, which is no parity check: export the model again")
-
-
-def _session(path: Path) -> Any:
-    """An ONNX Runtime session of a graph."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ValueError(
-            "checking ONNX needs onnxruntime: pip install 'simple_spk[onnx]'"
-        ) from error
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: the export is incomplete")
-    try:
-        return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    except Exception as error:  # a runtime raises classes of its own
-        raise ValueError(f"{path} is damaged ({error}): export the model again") from error

@@ -33,11 +33,13 @@ def find_model(source: Path) -> Path:
             return folder
     saved = [path for path in source.glob(f"checkpoints/CKPT*/{CHECKPOINT}") if path.is_file()]
     if not saved:
-        raise FileNotFoundError(
-            f"{source} is neither a model folder ({CONFIG}) nor a training run (model/, "
-            f"checkpoints/CKPT*): correct the path"
-        )
-    return max(saved, key=_saved_at).parent
+        expected = f"a model folder ({CONFIG}) nor a training run (model/, checkpoints/CKPT*)"
+        raise FileNotFoundError(f"{source} is neither {expected}: correct the path")
+    times: dict[Path, Any] = {path: read_tagged_yaml(path).get("unixtime") for path in saved}
+    for path, moment in times.items():
+        if not isinstance(moment, int | float):
+            raise ValueError(f"{path} does not say when it was saved: name another checkpoint")
+    return max(saved, key=lambda path: times[path]).parent
 
 
 def load_trained(folder: Path) -> Model:
@@ -62,18 +64,8 @@ def load_trained(folder: Path) -> Model:
         try:
             parts[name].load_state_dict(renamed(weights, NAMES_SINCE_FORMAT_3), assign=True)
         except RuntimeError as error:
-            raise ValueError(
-                f"{folder / file} does not fit the run's {SETTINGS}: {error}"
-            ) from error
+            raise ValueError(f"{folder / file} does not fit {settings_file}: {error}") from error
     return trained_model(parts["front_end"], parts["encoder"], loss).frozen()
-
-
-def _saved_at(checkpoint: Path) -> float:
-    """The time at which a checkpoint was saved, in seconds since 1970."""
-    moment = read_tagged_yaml(checkpoint).get("unixtime")
-    if not isinstance(moment, int | float):
-        raise ValueError(f"{checkpoint} does not say when it was saved: name another checkpoint")
-    return moment
 
 
 def _build(settings_file: Path, name: str, entry: Any) -> nn.Module:
@@ -83,7 +75,8 @@ def _build(settings_file: Path, name: str, entry: Any) -> nn.Module:
     if found is None:
         raise ValueError(
             f"{settings_file}: {name} is no class of simple_spk with its arguments: let python "
-            f"train.py YAML --test_only write RUN/model, and export that"
+            "train.py YAML --test_only write RUN/model, and export that"
         )
     arguments = {key: value for key, value in entry.items() if key != ""}
-    return build_part(f"{settings_file}, {name}", name, found[1], arguments)
+    described = {"class": found[1], "arguments": arguments}
+    return build_part(f"{settings_file}, {name}", name, described)

@@ -6,18 +6,17 @@ filterbank with a Hamming window and no dither at test time, mean normalization,
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from simple_spk import SAMPLE_RATE
 from simple_spk.inference.model import Model
 from simple_spk.io.tensor_file import read_tensors
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
 from simple_spk.models.similarity import CosineSimilarity
 
-SAMPLE_RATE = 16000  # of all published WeSpeaker models
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 CLASSIFIER = "projection."  # over the training speakers; verification does not need it
 SUPPORTED = "only ResNet-18, ResNet-34 and the like, of basic blocks and statistics pooling, can be"
@@ -34,22 +33,21 @@ OTHERS = {
 }
 
 
-class Imported(NamedTuple):
-    """A model, and the number of classifier weights that were left out."""
-
-    model: Model
-    dropped: int
-
-
-def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> Imported:
-    """The model of WeSpeaker's avg_model.pt, or of a folder with it."""
+def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> tuple[Model, int]:
+    """The model of avg_model.pt or of its folder, and the number of classifier weights left out."""
     path = Path(path)
     path = path / "avg_model.pt" if path.is_dir() else path
     found = read_tensors(path)
     weights = {n: t.float() if t.is_floating_point() else t for n, t in found.items()}
     dropped = sum(tensor.numel() for n, tensor in weights.items() if n.startswith(CLASSIFIER))
     weights = {n: tensor for n, tensor in weights.items() if not n.startswith(CLASSIFIER)}
-    _require_resnet(path, weights)
+    for part, architecture in OTHERS.items():
+        if any(part in name for name in weights):
+            raise ValueError(f"{path} holds {architecture}; {SUPPORTED} imported")
+    for name in ("conv1.weight", "layer4.0.conv2.weight", "seg_1.weight"):
+        if name not in weights:
+            some = ", ".join(list(weights)[:4])
+            raise ValueError(f"{path} lacks {name} (it has {some}, ...); {SUPPORTED} imported")
     try:
         encoder = _encoder(weights)
         encoder.load_state_dict(_renamed(weights, encoder.state_dict()), strict=True)
@@ -62,39 +60,23 @@ def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> Import
             raise ValueError(f"{path}: {name} holds values that are not numbers")
     front_end = Fbank(sample_rate, encoder.num_mels, dither=0.0, window="hamming")
     model = Model(front_end, encoder, CosineSimilarity(), threshold=None)
-    return Imported(model.frozen(), dropped)
-
-
-def _require_resnet(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError that names what a file has instead of a ResNet of basic blocks."""
-    for part, architecture in OTHERS.items():
-        if any(part in name for name in weights):
-            raise ValueError(f"{path} holds {architecture}; {SUPPORTED} imported")
-    needed = ("conv1.weight", "layer4.0.conv2.weight", "seg_1.weight")
-    missing = [name for name in needed if name not in weights]
-    if missing:
-        some = ", ".join(list(weights)[:4])
-        raise ValueError(f"{path} lacks {missing[0]} (it has {some}, ...); {SUPPORTED} imported")
+    return model.frozen(), dropped
 
 
 def _encoder(weights: Mapping[str, Tensor]) -> ResNet:
     """An encoder with the sizes of the weights."""
-    width = len(weights["conv1.weight"])
     blocks = tuple(
         len({name.split(".")[1] for name in weights if name.startswith(f"{stage}.")})
         for stage in STAGES
     )
-    strides = 2 ** (len(STAGES) - 1)
-    pooled, channels = weights["seg_1.weight"].shape[1], len(weights["layer4.0.conv2.weight"])
-    hidden_dim, embedding_dim = None, len(weights["seg_1.weight"])
-    if "seg_2.weight" in weights:
-        hidden_dim, embedding_dim = embedding_dim, len(weights["seg_2.weight"])
+    last = "seg_2.weight" if "seg_2.weight" in weights else "seg_1.weight"
+    hidden_dim, pooled = weights["seg_1.weight"].shape
     return ResNet(
-        num_mels=pooled // (2 * channels) * strides,
-        width=width,
+        num_mels=pooled // (2 * len(weights["layer4.0.conv2.weight"])) * 2 ** (len(STAGES) - 1),
+        width=len(weights["conv1.weight"]),
         blocks=blocks,
-        embedding_dim=embedding_dim,
-        output=None if hidden_dim is None else {"hidden_dim": hidden_dim},
+        embedding_dim=len(weights[last]),
+        output={"hidden_dim": hidden_dim} if last == "seg_2.weight" else None,
     )
 
 
@@ -105,17 +87,11 @@ def _renamed(weights: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[
     output = {"output.length_is_held": ours["output.length_is_held"]}
     if "seg_2.weight" in weights:
         output |= {f"output.hidden.0.{name}": tensor for name, tensor in last.items()}
-        last = _second_layer(weights)
+        # seg_bn_1, which normalizes the input of seg_2, is folded into it.
+        names = ("seg_bn_1.running_mean", "seg_bn_1.running_var", "seg_2.weight", "seg_2.bias")
+        mean, variance, matrix, bias = (weights[name].double() for name in names)
+        scaled = matrix / (variance + torch.nn.BatchNorm1d(1).eps).sqrt()
+        last = {"weight": scaled.float(), "bias": (bias - scaled @ mean).float()}
     output |= {f"output.linear.{name}": tensor for name, tensor in last.items()}
     counts = {n: tensor for n, tensor in ours.items() if n.endswith("num_batches_tracked")}
     return counts | convolutions | output
-
-
-def _second_layer(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The layer seg_2 with the normalization of its input, seg_bn_1, folded into it."""
-    mean, variance, matrix, bias = (
-        weights[name].double()
-        for name in ("seg_bn_1.running_mean", "seg_bn_1.running_var", "seg_2.weight", "seg_2.bias")
-    )
-    scaled = matrix / (variance + torch.nn.BatchNorm1d(1).eps).sqrt()
-    return {"weight": scaled.float(), "bias": (bias - scaled @ mean).float()}

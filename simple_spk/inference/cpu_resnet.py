@@ -66,10 +66,10 @@ class FoldedResNet:
         self.output = encoder.output
 
     def __call__(self, features: Tensor) -> Tensor:
-        maps = self.stem.relu(features.transpose(1, 2)[:, None].contiguous().to(self.dtype))
+        maps = self.stem(features.transpose(1, 2)[:, None].contiguous().to(self.dtype), "relu")
         for first, second, shortcut in self.blocks:
-            inner = first.relu(maps)
-            maps = second.added_to(maps if shortcut is None else shortcut.linear(maps), inner)
+            inner = first(maps, "relu")
+            maps = second.added_to(maps if shortcut is None else shortcut(maps), inner)
         with torch.autocast("cpu", enabled=False):
             return self.output(statistics_pooling(maps.flatten(1, 2), None))
 
@@ -84,11 +84,9 @@ class _Convolution(NamedTuple):
     dilation: list[int]
     groups: int
 
-    def linear(self, maps: Tensor) -> Tensor:
-        return torch.ops.mkldnn._convolution_pointwise(maps, *self, "none", [], "")
-
-    def relu(self, maps: Tensor) -> Tensor:
-        return torch.ops.mkldnn._convolution_pointwise(maps, *self, "relu", [], "")
+    def __call__(self, maps: Tensor, then: str = "none") -> Tensor:
+        """The convolution, and then "relu" or "none"."""
+        return torch.ops.mkldnn._convolution_pointwise(maps, *self, then, [], "")
 
     def added_to(self, others: Tensor, maps: Tensor) -> Tensor:
         """Added in place to other maps, with ReLU on the sum."""

@@ -29,29 +29,30 @@ SURENESS = {
 class Decision(NamedTuple):
     """Whether the recordings of two sides have the same speaker.
 
-    Arguments:
-        score: the model's similarity of the two sides; None if one of them has no sound at all.
-        log_likelihood_ratio: natural logarithm, same speaker over different speakers; None if the
-            model is not calibrated.
-        probability: of the same speaker; None if the model is not calibrated.
-        accepted: whether they count as the same speaker; None if the evidence does not suffice.
-        threshold: the least log likelihood ratio (or else score) that is accepted.
-        reason: the decision rule, or why there is no decision, in words.
-        qualities: of the recordings of either side; none if there is no score.
+    There is no score if a side has no sound at all, and neither ratio nor probability without a
+    calibration.
     """
 
-    score: float | None
-    log_likelihood_ratio: float | None
-    probability: float | None
-    accepted: bool | None
-    threshold: float | None
-    reason: str
+    score: float | None  # the model's similarity of the two sides
+    log_likelihood_ratio: float | None  # natural logarithm, same over different speakers
+    probability: float | None  # of the same speaker
+    accepted: bool | None  # as the same speaker; None if the evidence does not suffice
+    threshold: float | None  # the least log likelihood ratio (or else score) that is accepted
+    reason: str  # the decision rule, or why there is no decision
     qualities: tuple[tuple[RecordingQuality, ...], tuple[RecordingQuality, ...]]
 
     @property
     def sureness(self) -> str:
         """The strength of the evidence in the words of forensic reports."""
-        return "no evidence" if self.score is None else in_words(self.log_likelihood_ratio)
+        ratio = self.log_likelihood_ratio
+        if self.score is None:
+            return "no evidence"
+        if ratio is None:
+            return "unknown: the model is not calibrated"
+        for least, words in SURENESS.items():
+            if abs(ratio) >= math.log(least):
+                return f"{words} for {'one speaker' if ratio > 0 else 'two speakers'}"
+        return "no evidence either way"
 
 
 class Candidate(NamedTuple):
@@ -87,10 +88,8 @@ def lack_of_evidence(qualities: Sequence[RecordingQuality]) -> str | None:
         return f"{speech:.1f} s of speech, and {LEAST_SPEECH_SECONDS} s are the least"
     clearest = max(quality.signal_to_noise_db for quality in qualities)
     if clearest < LEAST_SIGNAL_TO_NOISE_DB:
-        return (
-            f"a signal-to-noise ratio of {clearest:.0f} dB, and {LEAST_SIGNAL_TO_NOISE_DB:.0f} dB "
-            "is the least"
-        )
+        least = f"{LEAST_SIGNAL_TO_NOISE_DB:.0f} dB is the least"
+        return f"a signal-to-noise ratio of {clearest:.0f} dB, and {least}"
     return None
 
 
@@ -124,17 +123,3 @@ def posterior(log_likelihood_ratios: NDArray[np.float64], prior: float) -> NDArr
     highest = max(0.0, float(weights.max()))
     shares = np.exp(weights - highest)
     return shares / (shares.sum() + math.exp(-highest))
-
-
-def in_words(log_likelihood_ratio: float | None) -> str:
-    """A log likelihood ratio in the words of forensic reports.
-
-    >>> in_words(7.0), in_words(-1.0), in_words(0.1)
-    ('strong evidence for one speaker', 'weak evidence for two speakers', 'no evidence either way')
-    """
-    if log_likelihood_ratio is None:
-        return "unknown: the model is not calibrated"
-    for least, words in SURENESS.items():
-        if abs(log_likelihood_ratio) >= math.log(least):
-            return f"{words} for {'one speaker' if log_likelihood_ratio > 0 else 'two speakers'}"
-    return "no evidence either way"

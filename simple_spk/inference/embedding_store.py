@@ -11,14 +11,16 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from simple_spk.distributed import gather_objects, rank, world_size
+from simple_spk.distributed import gather_objects, rank
 from simple_spk.evaluation.embedding_files import Embeddings, read_embeddings, write_embeddings
+from simple_spk.inference.batch_embedding import embedding_bar
 from simple_spk.inference.extractor import Extractor
+from simple_spk.inference.trial_evaluation import LocatedRecordings
 from simple_spk.io.atomic_file import atomic_write, write_text
 
 PLAN = "plan.txt"
@@ -48,21 +50,19 @@ class EmbeddingStore:
         Those are deleted, or with ``discard=False`` left alone.
         """
         plan = self.folder / PLAN
-        is_ours = plan.is_file() and plan.read_text(encoding="utf-8") == self.plan
-        was_other = self.folder.exists() and not is_ours
-        if was_other and not plan.is_file():
-            if any(path.suffix != ".partial" for path in self.folder.iterdir()):
-                raise ValueError(
-                    f"{self.folder}, where parts are kept, holds something else: move it away, or "
-                    "name another output"
-                )
-        elif was_other and not discard:
+        was_there, has_plan = self.folder.exists(), plan.is_file()
+        if has_plan and plan.read_text(encoding="utf-8") == self.plan:
+            return True
+        if has_plan and not discard:
             return False
-        if was_other:
+        others = self.folder.iterdir() if was_there and not has_plan else ()
+        if any(path.suffix != ".partial" for path in others):
+            what = "where parts are kept, holds something else"
+            raise ValueError(f"{self.folder}, {what}: move it away, or name another output")
+        if was_there:
             shutil.rmtree(self.folder)
-        if not is_ours:
-            write_text(plan, self.plan)
-        return not was_other
+        write_text(plan, self.plan)
+        return not was_there
 
     def read(self) -> dict[int, NDArray[np.float32]]:
         """The embeddings (dim,) that exist already, by the index of their recording."""
@@ -104,41 +104,28 @@ class EmbeddingStore:
         extractor: Extractor,
         missing: Sequence[int],
         workers: int = 0,
-        durations_seconds: NDArray[np.floating] | None = None,
+        durations: NDArray[np.floating] | None = None,
     ) -> dict[int, str]:
-        """Embed the missing recordings, shared by all processes; why some failed, by index.
-
-        ``durations_seconds`` (recordings,) are those of a manifest, if known.
-        """
+        """Embed the missing recordings, shared by all processes; why some failed, by index."""
         made: dict[int, NDArray[np.float32]] = {}
         errors: dict[int, str] = {}
         last = time.monotonic()
-
-        def keep() -> None:
-            nonlocal last
+        paths = [self.paths[index] for index in missing]
+        options: dict[str, Any] = {"workers": workers, "progress": True}
+        options["durations_seconds"] = None if durations is None else durations[missing]
+        try:
+            with embedding_bar(len(missing)) as bar:
+                for batch in extractor.embed_each(paths, **options):
+                    rows = zip(batch.indexes, batch.embeddings, strict=True)
+                    made |= {missing[place]: row for place, row in rows}
+                    errors |= {missing[place]: str(e) for place, e in batch.errors.items()}
+                    bar.update(len(batch.indexes) + len(batch.errors))
+                    if made and time.monotonic() - last > SECONDS_BETWEEN_PARTS:
+                        self.write(made)
+                        made, last = {}, time.monotonic()
+        finally:  # also after Ctrl-C
             if made:
                 self.write(made)
-                made.clear()
-                last = time.monotonic()
-
-        batches = extractor.embed_each(
-            [self.paths[index] for index in missing],
-            workers=workers,
-            progress=True,
-            durations_seconds=None if durations_seconds is None else durations_seconds[missing],
-        )
-        share = len(range(rank(), len(missing), world_size()))
-        try:
-            with tqdm(total=share, unit="rec", desc="embed", disable=rank() > 0) as bar:
-                for batch in batches:
-                    rows = zip(batch.indexes, batch.embeddings, strict=True)
-                    made.update({missing[place]: row for place, row in rows})
-                    errors.update({missing[p]: str(error) for p, error in batch.errors.items()})
-                    bar.update(len(batch.indexes) + len(batch.errors))
-                    if time.monotonic() - last > SECONDS_BETWEEN_PARTS:
-                        keep()
-        finally:
-            keep()  # also after Ctrl-C
         return {index: text for some in gather_objects(errors) for index, text in some.items()}
 
     def collect(self, failed: dict[int, str]) -> dict[int, NDArray[np.float32]]:
@@ -162,18 +149,13 @@ class EmbeddingStore:
 
 
 def embed_into_file(
-    file: Path,
-    extractor: Extractor,
-    ids: Sequence[str],
-    paths: Sequence[Path],
-    durations_seconds: NDArray[np.floating] | None,
-    origin: str,
-    workers: int = 0,
+    file: Path, extractor: Extractor, recordings: LocatedRecordings, origin: str, workers: int = 0
 ) -> Embeddings:
     """The embeddings of recordings: those that ``file`` holds, and the others, added to it.
 
     ``origin`` names the model and where the recordings lie; a file of another origin is refused.
     """
+    ids, paths, durations = recordings
     if file.suffix in (".ark", ".scp"):
         raise ValueError(f"{file} cannot store which model it is of: name an .npz or .safetensors")
     kept = read_embeddings(file) if file.exists() else None
@@ -184,20 +166,17 @@ def embed_into_file(
     # All processes know the answer of the first before they read or write.
     if not all(gather_objects(rank() > 0 or (is_ours and store.begin(discard=False)))):
         raise ValueError(
-            f"{file} holds embeddings that were not made of these recordings by this model as it "
-            f"is now, or not in {extractor.precision}: remove it (and {store.folder.name}), or "
-            "name another file"
+            f"{file} was not made of these recordings by this model as it is now, or not in "
+            f"{extractor.precision}: remove it (and {store.folder.name}), or name another file"
         )
-    durations = None if durations_seconds is None else durations_seconds[rows]
+    durations = None if durations is None else durations[rows]
     failed = store.fill(extractor, store.missing(), workers, durations)
     made = store.collect(failed)
     gather_objects(None)  # nobody removes the parts before all have read them
     if failed:
-        first = min(failed)
-        raise ValueError(
-            f"{len(failed)} of {len(ids)} recordings could not be embedded; the first: "
-            f"{new_ids[first]}: {failed[first]}"
-        )
+        first, count = min(failed), f"{len(failed)} of {len(ids)}"
+        why = f"{new_ids[first]}: {failed[first]}"
+        raise ValueError(f"{count} recordings could not be embedded; the first: {why}")
     matrices = [np.stack(list(made.values()))] if made else []
     if kept is not None:
         new_ids, matrices = [*kept.ids, *new_ids], [kept.matrix, *matrices]

@@ -3,22 +3,24 @@
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simple_spk.data.audio import AudioError
 from simple_spk.distributed import gather_objects
-from simple_spk.evaluation.calibration import Calibration, quality_measures
+from simple_spk.evaluation.calibration import quality_measures
 from simple_spk.inference.batch_embedding import (
-    BATCH_SECONDS,
     EmbeddedBatch,
+    ExtractionOptions,
     NoSpeechError,
     Recording,
+    Unusable,
     embed_recordings,
     embedded_batches,
 )
@@ -40,7 +42,6 @@ from simple_spk.inference.speech_quality import RecordingQuality
 Recordings = Recording | Iterable[Recording]
 Precision = Literal["fp32", "bf16"]
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
-NO_CALIBRATION = "the model is not calibrated, so it knows no"
 
 
 class Extractor:
@@ -67,11 +68,9 @@ class Extractor:
                 part.to(self.device).eval()
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"the device {device!r} cannot be used: {error}") from error
-        self._on_cpu = (
-            CpuEmbedding(model.front_end, model.encoder, PRECISIONS[precision])
-            if self.device.type == "cpu"
-            else None
-        )
+        self._on_cpu = None
+        if self.device.type == "cpu":
+            self._on_cpu = CpuEmbedding(model.front_end, model.encoder, PRECISIONS[precision])
 
     @classmethod
     def load(
@@ -94,53 +93,28 @@ class Extractor:
         """A hash of everything that decides the embeddings of this model."""
         return embedding_fingerprint(self.model)
 
-    # ---- embeddings -----------------------------------------------------------------------------
-
     def embed(
-        self,
-        recordings: Recordings,
-        sample_rate: int | None = None,
-        batch_seconds: float = BATCH_SECONDS,
-        workers: int = 0,
-        progress: bool = False,
-        durations_seconds: NDArray[np.floating] | None = None,
+        self, recordings: Recordings, sample_rate: int | None = None, **options: Any
     ) -> NDArray[np.float32]:
         """Embeddings (n, dim) of n recordings, in their order; (1, dim) of a single one.
 
-        With the durations (n,) of a manifest, no file is opened to find them.
+        options: fields of ``ExtractionOptions`` such as ``workers`` and ``progress``.
         """
-        return embed_recordings(
-            as_list(recordings),
-            self.embed_waveforms,
-            self.sample_rate,
-            batch_seconds,
-            workers,
-            progress,
-            durations_seconds,
-            sample_rate,
-            self.model.front_end.frame_seconds,
-        )
+        how = self._options(sample_rate, options)
+        return embed_recordings(as_list(recordings), self.embed_waveforms, how)
 
     def embed_each(
-        self,
-        recordings: Recordings,
-        sample_rate: int | None = None,
-        workers: int = 0,
-        progress: bool = False,
-        with_quality: bool = False,
-        durations_seconds: NDArray[np.floating] | None = None,
+        self, recordings: Recordings, sample_rate: int | None = None, **options: Any
     ) -> Iterator[EmbeddedBatch]:
         """Embeddings as they are computed; the errors of unusable recordings are not raised."""
-        return embedded_batches(
-            as_list(recordings),
-            self.embed_waveforms,
-            self.sample_rate,
-            workers=workers,
-            progress=progress,
-            durations_seconds=durations_seconds,
-            source_rate=sample_rate,
-            with_quality=with_quality,
-            shortest_seconds=self.model.front_end.frame_seconds,
+        how = self._options(sample_rate, options)
+        return embedded_batches(as_list(recordings), self.embed_waveforms, how)
+
+    def _options(self, source_rate: int | None, options: dict[str, Any]) -> ExtractionOptions:
+        """Options with the rates of model and arrays, and the model's frame."""
+        rate, frame = self.sample_rate, self.model.front_end.frame_seconds
+        return ExtractionOptions(
+            sample_rate=rate, source_rate=source_rate, frame_seconds=frame, **options
         )
 
     @torch.no_grad()
@@ -155,8 +129,6 @@ class Extractor:
             features = self.model.front_end(waveforms.to(self.device), lengths)
             with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
                 return self.model.encoder(*features).float()
-
-    # ---- two voices -----------------------------------------------------------------------------
 
     def verify(
         self,
@@ -173,27 +145,19 @@ class Extractor:
         that share of pairs of different speakers is accepted. A model without calibration accepts
         from its own threshold on.
         """
-        first, second = as_list(enroll), as_list(test)
         chance, threshold, because = self._threshold(prior, false_accept_rate, voices=1)
         try:
-            embeddings, qualities = self._listen([*first, *second], sample_rate)
+            sides = self._listen(sample_rate, enroll, test)
         except NoSpeechError as error:
             return Decision(None, None, None, None, threshold, str(error), ((), ()))
-        sides = (slice(0, len(first)), slice(len(first), None))
-        voices = [_voice(embeddings[side], qualities[side]) for side in sides]
-        scores, ratios = self._compare(voices[:1], voices[1])
-        score, ratio = float(scores[0]), None if ratios is None else float(ratios[0])
-        heard = (tuple(qualities[sides[0]]), tuple(qualities[sides[1]]))
-        accepted = _at_least(threshold, score if ratio is None else ratio)
-        for which, side in zip(("first", "second"), heard, strict=True):
-            lack = lack_of_evidence(side)
-            if lack is not None:
+        (first, first_heard), (second, second_heard) = sides
+        ((score, ratio, probability),) = self._compare([first], second, chance)
+        accepted = _reaches(threshold, score if ratio is None else ratio)
+        for which, heard in (("second", second_heard), ("first", first_heard)):
+            if lack := lack_of_evidence(heard):
                 accepted, because = None, f"the {which} recording has {lack}"
-                break
-        probability = None if ratios is None else float(posterior(ratios, chance)[0])
-        return Decision(score, ratio, probability, accepted, threshold, because, heard)
-
-    # ---- known voices ---------------------------------------------------------------------------
+        qualities = (first_heard, second_heard)
+        return Decision(score, ratio, probability, accepted, threshold, because, qualities)
 
     @functools.cached_property
     def voices(self) -> SpeakerStore:
@@ -207,11 +171,10 @@ class Extractor:
 
     def enroll(self, name: str, recordings: Recordings, sample_rate: int | None = None) -> Voice:
         """Enroll a voice; recordings of an enrolled name are added to it."""
-        embeddings, qualities = self._listen(as_list(recordings), sample_rate)
-        lack = lack_of_evidence(qualities)
-        if lack is not None:
+        ((voice, heard),) = self._listen(sample_rate, recordings)
+        if lack := lack_of_evidence(heard):
             raise ValueError(f"{name} cannot be enrolled: the recordings have {lack}: record more")
-        self.voices.add(name, _voice(embeddings, qualities))
+        self.voices.add(name, voice)
         return self.voices[name]
 
     def identify(
@@ -231,52 +194,40 @@ class Extractor:
         """
         if not self.voices:
             raise ValueError("no voice is enrolled: enroll some first, or load them")
-        names = list(self.voices)
-        chance, threshold, because = self._threshold(prior, false_accept_rate, len(names))
+        chance, threshold, because = self._threshold(prior, false_accept_rate, len(self.voices))
         try:
-            embeddings, qualities = self._listen(as_list(recordings), sample_rate)
+            ((voice, heard),) = self._listen(sample_rate, recordings)
         except NoSpeechError as error:
             return Identification(None, None, (), threshold, str(error), ())
-        scores, ratios = self._compare(list(self.voices.values()), _voice(embeddings, qualities))
-        probabilities = None if ratios is None else posterior(ratios, chance)
-        order = np.argsort(-(scores if ratios is None else ratios), kind="stable").tolist()
-        candidates = tuple(
-            Candidate(
-                names[row],
-                float(scores[row]),
-                None if ratios is None else float(ratios[row]),
-                None if probabilities is None else float(probabilities[row]),
-            )
-            for row in order
-        )
+        answers = self._compare(list(self.voices.values()), voice, chance)
+        named = zip(self.voices, answers, strict=True)
+        value = attrgetter("score" if self.model.calibration is None else "log_likelihood_ratio")
+        candidates = [Candidate(name, *answer) for name, answer in named]
+        candidates.sort(key=value, reverse=True)  # equal ones stay in the order of enrollment
         best = candidates[0]
-        if false_accept_rate is None and probabilities is not None:
-            accepted = _at_least(0.5, float(probabilities.max()))
-            if not accepted and probabilities.sum() >= 0.5:
+        accepted = _reaches(threshold, value(best))
+        if false_accept_rate is None and best.probability is not None:
+            accepted = best.probability >= 0.5
+            if not accepted and sum(one.probability or 0.0 for one in candidates) >= 0.5:
                 accepted, because = None, "several enrolled voices are about as likely"
-        else:
-            value = best.log_likelihood_ratio
-            accepted = _at_least(threshold, best.score if value is None else value)
-        lack = lack_of_evidence(qualities)
-        if lack is not None:
+        if lack := lack_of_evidence(heard):
             accepted, because = None, f"the recording has {lack}"
         name = best.name if accepted else None
-        return Identification(name, accepted, candidates, threshold, because, tuple(qualities))
-
-    # ---- what these share -----------------------------------------------------------------------
+        return Identification(name, accepted, tuple(candidates), threshold, because, heard)
 
     def _listen(
-        self, recordings: Sequence[Recording], sample_rate: int | None
-    ) -> tuple[NDArray[np.float32], list[RecordingQuality]]:
-        """The embeddings (n, dim) and qualities of n recordings.
+        self, sample_rate: int | None, *sides: Recordings
+    ) -> list[tuple[Voice, tuple[RecordingQuality, ...]]]:
+        """The voice of each side, and the qualities of its recordings.
 
         Raises the error of an unusable recording, that of an unreadable file first.
         """
-        if not recordings:
+        lists = [as_list(recordings) for recordings in sides]
+        if not all(lists):
             raise ValueError("there are no recordings: give at least one")
         found: dict[int, tuple[NDArray[np.float32], RecordingQuality]] = {}
-        errors: dict[int, AudioError | OSError] = {}
-        for batch in self.embed_each(recordings, sample_rate, with_quality=True):
+        errors: dict[int, Unusable] = {}
+        for batch in self.embed_each(list(chain(*lists)), sample_rate, with_quality=True):
             errors |= batch.errors
             rows = zip(batch.embeddings, batch.qualities, strict=True)
             found |= dict(zip(batch.indexes, rows, strict=True))
@@ -286,57 +237,69 @@ class Extractor:
             errors |= failed
         if errors:
             raise errors[min(errors, key=lambda i: (isinstance(errors[i], NoSpeechError), i))]
-        embeddings, qualities = zip(*(found[i] for i in range(len(recordings))), strict=True)
-        return np.stack(embeddings), list(qualities)
+        heard, indexes = [], iter(range(len(found)))
+        for recordings in lists:
+            embeddings, qualities = zip(*(found[next(indexes)] for _ in recordings), strict=True)
+            mean = np.stack(embeddings).astype(np.float64).mean(axis=0).astype(np.float32)
+            seconds = sum(quality.seconds for quality in qualities)
+            heard.append((Voice(mean, len(recordings), seconds), qualities))
+        return heard
 
     @torch.no_grad()
     def _compare(
-        self, voices: Sequence[Voice], test: Voice
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Scores (n,) of n voices against another, and log likelihood ratios (n,) if calibrated."""
+        self, voices: Sequence[Voice], test: Voice, prior: float
+    ) -> list[tuple[float, float | None, float | None]]:
+        """Of each voice against another: score, and if calibrated log ratio and probability."""
         sides = [*voices, test]
-        if len(voices[0].embedding) != len(test.embedding):
+        sizes = len(voices[0].embedding), len(test.embedding)
+        if sizes[0] != sizes[1]:
             raise ValueError(
-                f"the voices enrolled have embeddings of {len(voices[0].embedding)} numbers, this "
-                f"model makes {len(test.embedding)}: enroll them again"
+                f"the enrolled voices have embeddings of {sizes[0]} numbers, this model makes "
+                f"{sizes[1]}: enroll them again"
             )
         table = np.stack([voice.embedding for voice in sides])
         on_device = torch.from_numpy(table).to(self.device)
         scores = self.model.similarity(on_device[:-1], on_device[-1:])[:, 0].double().cpu().numpy()
-        calibration = self.model.calibration
-        if calibration is None:
-            return scores, None
+        if self.model.calibration is None:
+            return [(score, None, None) for score in scores.tolist()]
         others, this = np.arange(len(voices)), np.full(len(voices), len(voices))
         seconds = np.array([voice.seconds for voice in sides])
-        return scores, calibration.apply(scores, quality_measures(others, this, seconds, table))
+        quality = quality_measures(others, this, seconds, table)
+        ratios = self.model.calibration.apply(scores, quality)
+        columns = (scores, ratios, posterior(ratios, prior))
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def _threshold(
         self, prior: float | None, false_accept_rate: float | None, voices: int
     ) -> tuple[float, float | None, str]:
         """The prior, the threshold (a log likelihood ratio or else a score), and its reason."""
-        calibration = self.model.calibration
+        calibration, own = self.model.calibration, self.model.threshold
         if calibration is None:
             for value, name in ((prior, "probabilities"), (false_accept_rate, "error rates")):
                 if value is not None:
-                    raise ValueError(f"{NO_CALIBRATION} {name}: leave that out, or calibrate it")
-            own = self.model.threshold
+                    what = f"the model is not calibrated, so it knows no {name}"
+                    raise ValueError(f"{what}: leave that out, or calibrate it")
             if own is None:
                 return 0.5, None, "the model has neither a calibration nor a threshold of its own"
             return 0.5, own, f"accepted from the model's own threshold on, a score of {own:.3g}"
         prior = 0.5 if prior is None else prior
-        neutral = np.log(voices) - log_odds(prior)
+        neutral = float(np.log(voices) - log_odds(prior))
         if false_accept_rate is None:
-            return prior, float(neutral), f"accepted from a probability of 0.5 on (prior {prior:g})"
-        return prior, *_rate_threshold(calibration, false_accept_rate, voices)
+            return prior, neutral, f"accepted from a probability of 0.5 on (prior {prior:g})"
+        ratio, is_extrapolated = calibration.threshold_at(false_accept_rate, voices)
+        because = f"accepted from a likelihood ratio of e^{ratio:.1f} on, for a false-accept rate "
+        because += f"of {false_accept_rate:g}" + (f" / {voices}" if voices > 1 else "")
+        if is_extrapolated:
+            because += " (extrapolated: the calibration list is too short to measure it)"
+        return prior, ratio, because
 
 
 def as_list(recordings: Recordings) -> list[Recording]:
     """One recording or several as a list of them."""
-    if isinstance(recordings, str | os.PathLike | np.ndarray | Tensor):
-        recordings = [recordings]
-    several = list(recordings)
+    kinds = (str, os.PathLike, np.ndarray, Tensor)
+    several = [recordings] if isinstance(recordings, kinds) else list(recordings)
     for one in several:
-        if not isinstance(one, str | os.PathLike | np.ndarray | Tensor):
+        if not isinstance(one, kinds):
             raise ValueError(
                 f"a recording is a path, an array or a tensor, not a {type(one).__name__}; several "
                 "of them come as a list"
@@ -344,25 +307,6 @@ def as_list(recordings: Recordings) -> list[Recording]:
     return [Path(one) if isinstance(one, os.PathLike) else one for one in several]
 
 
-def _voice(embeddings: NDArray[np.float32], qualities: Sequence[RecordingQuality]) -> Voice:
-    """The voice of recordings with embeddings (n, dim)."""
-    mean = embeddings.astype(np.float64).mean(axis=0).astype(np.float32)
-    return Voice(mean, len(embeddings), sum(quality.seconds for quality in qualities))
-
-
-def _rate_threshold(
-    calibration: Calibration, false_accept_rate: float, voices: int
-) -> tuple[float, str]:
-    """The log likelihood ratio at which strangers are accepted at a rate, and the reason."""
-    found = calibration.threshold_at(false_accept_rate, voices)
-    ratio = found.log_likelihood_ratio
-    because = f"accepted from a likelihood ratio of e^{ratio:.1f} on, for a false-accept rate of "
-    because += f"{false_accept_rate:g}" if voices == 1 else f"{false_accept_rate:g} / {voices}"
-    if found.extrapolated:
-        because += " (extrapolated: the calibration list is too short to measure it)"
-    return ratio, because
-
-
-def _at_least(threshold: float | None, value: float) -> bool | None:
-    """Whether a value reaches a threshold; None without one."""
+def _reaches(threshold: float | None, value: float) -> bool | None:
+    """Whether a value is at least a threshold; None without one."""
     return None if threshold is None else value >= threshold

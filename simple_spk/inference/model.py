@@ -16,20 +16,14 @@ from simple_spk.models.similarity import Similarity
 
 
 class Model(NamedTuple):
-    """Everything that embeds and scores recordings.
-
-    Arguments:
-        threshold: that of SimPLE, -b; None for models of other losses.
-        calibration: from scores to log likelihood ratios, if it was trained.
-        training_data: a description of the training data.
-    """
+    """Everything that embeds and scores recordings."""
 
     front_end: Fbank
     encoder: nn.Module
     similarity: Similarity
-    threshold: float | None
-    calibration: Calibration | None = None
-    training_data: str | None = None
+    threshold: float | None  # that of SimPLE, -b; None for models of other losses
+    calibration: Calibration | None = None  # from scores to log likelihood ratios
+    training_data: str | None = None  # a description of it
 
     def frozen(self) -> "Model":
         """The same model, in evaluation mode and without gradients."""

@@ -83,7 +83,9 @@ def _mark(text: str) -> str:
 def default_card(model: Model) -> str:
     """A model card with the facts that the model itself has."""
     encoder: Any = model.encoder
-    calibration = model.calibration
+    probabilities = "none: it is not calibrated"
+    if model.calibration is not None:
+        probabilities = f"calibrated on {model.calibration.trained_on or 'a list without a name'}"
     text = CARD_TEMPLATE.format(
         version=__version__,
         encoder=type(encoder).__name__,
@@ -93,9 +95,7 @@ def default_card(model: Model) -> str:
         num_mels=model.front_end.num_mels,
         similarity=type(model.similarity).__name__,
         threshold="" if model.threshold is None else f", accepting from {model.threshold:.4g}",
-        probabilities="none: it is not calibrated"
-        if calibration is None
-        else f"calibrated on {calibration.trained_on or 'a list without a name'}",
+        probabilities=probabilities,
         training_data=model.training_data or "Not stated.",
     )
     return text + _mark(text)
@@ -132,7 +132,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "hold_steps": (0, 2**62),
 }
 MOST_ITEMS = 8  # of an argument that is a list
-STORED_FLOATS = ("F16", "BF16", "F32")
+FLOATS = ("F16", "BF16", "F32")
+STORED_TYPES = {torch.float32: FLOATS, torch.int64: ("I64",), torch.bool: ("BOOL",)}
 
 
 def save_model(
@@ -146,10 +147,13 @@ def save_model(
     for name, part in parts.items():
         if not isinstance(part, PARTS[name]):
             raise ValueError(f"{name}: a model folder cannot describe a {type(part).__name__}")
-    weights = {
-        name: _stored(name, tensor.detach().cpu(), half_precision)
-        for name, tensor in nn.ModuleDict(parts).state_dict().items()
-    }
+    weights = {}
+    for name, tensor in nn.ModuleDict(parts).state_dict().items():
+        # Biases and statistics are few, and stay exact.
+        is_halved = half_precision and tensor.is_floating_point() and tensor.ndim > 1
+        weights[name] = (tensor.half() if is_halved else tensor).cpu().contiguous()
+        if is_halved and not weights[name].isfinite().all():
+            raise ValueError(f"{name} holds values that 16-bit floats cannot: store it in full")
     config = {
         "format": FORMAT,
         "made_with": f"simple_spk {__version__}",
@@ -178,17 +182,17 @@ def load_model(folder: str | Path) -> Model:
     if not folder.is_dir():
         raise FileNotFoundError(f"no model folder at {folder}: correct the path")
     if not (folder / CONFIG).exists():
-        raise FileNotFoundError(
-            f"{folder / CONFIG} is missing: name a model folder (of a training run, RUN/model)"
-        )
+        raise FileNotFoundError(f"{folder / CONFIG} is missing: name a model folder (RUN/model)")
     config = _read_config(folder / CONFIG)
-    parts: dict[str, Any] = {name: _build(folder, name, config[name]) for name in PARTS}
+    parts: dict[str, Any] = {
+        name: build_part(f"{folder / CONFIG}, {name}", name, config[name]) for name in PARTS
+    }
     if parts["front_end"].num_mels != parts["encoder"].num_mels:
         raise ValueError(f"{folder / CONFIG}: front end and encoder differ in num_mels")
     modules = nn.ModuleDict(parts)
     modules.load_state_dict(_read_weights(folder / WEIGHTS, modules.state_dict()), assign=True)
-    described = {name: config[name] for name in ("threshold", "calibration", "training_data")}
-    model = Model(**parts, **described).frozen()
+    described = (config[name] for name in ("threshold", "calibration", "training_data"))
+    model = Model(*parts.values(), *described).frozen()
     _check_answer(folder, model)
     return model
 
@@ -197,20 +201,8 @@ def builtin_model() -> Path:
     """The folder of the built-in model."""
     folder = Path(__file__).parents[1] / "builtin_model"
     if not folder.is_dir():
-        raise FileNotFoundError(
-            "this copy of simple_spk comes without a model: name a model folder (--model)"
-        )
+        raise FileNotFoundError("this copy comes without a model: name a model folder (--model)")
     return folder
-
-
-def _stored(name: str, tensor: Tensor, half_precision: bool) -> Tensor:
-    """A weight as it is stored; biases and statistics are few, and stay exact."""
-    if not (half_precision and tensor.is_floating_point() and tensor.ndim > 1):
-        return tensor.contiguous()
-    halved = tensor.half().contiguous()
-    if not halved.isfinite().all():
-        raise ValueError(f"{name} holds values that 16-bit floats cannot: store it in full")
-    return halved
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -219,11 +211,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") not in (2, FORMAT):
         raise ValueError(f"{path}: expected a mapping with format: {FORMAT}; make the folder again")
     if set(config) != set(FIELDS):
-        strange = [str(name) for name in set(config) ^ set(FIELDS)]
-        raise ValueError(
-            f"{path}: fields that are unknown or missing: {reprlib.repr(sorted(strange))}; "
-            f"expected just {', '.join(FIELDS)}"
-        )
+        strange = reprlib.repr(sorted(str(name) for name in set(config) ^ set(FIELDS)))
+        raise ValueError(f"{path}: unknown or missing: {strange}; expected {FIELDS}")
     threshold, training_data = config["threshold"], config["training_data"]
     is_number = type(threshold) in (int, float) and abs(threshold) < 1e30
     for name, expected, is_so in (
@@ -241,16 +230,11 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _build(folder: Path, name: str, entry: Any) -> nn.Module:
-    """The module that config.yaml describes under a name."""
-    where = f"{folder / CONFIG}, {name}"
+def build_part(where: str, name: str, entry: Any) -> nn.Module:
+    """A part of a model from unchecked plain data; encoders have no memory for weights yet."""
     if not isinstance(entry, dict) or set(entry) != {"class", "arguments"}:
         raise ValueError(f"{where}: expected the fields class and arguments, found {_shown(entry)}")
-    return build_part(where, name, entry["class"], entry["arguments"])
-
-
-def build_part(where: str, name: str, class_name: Any, arguments: Any) -> nn.Module:
-    """A part of a model from unchecked plain data; encoders have no memory for weights yet."""
+    class_name, arguments = entry["class"], entry["arguments"]
     cls: Any = next((cls for cls in PARTS[name] if cls.__name__ == class_name), None)
     if cls is None:
         known = ", ".join(known.__name__ for known in PARTS[name])
@@ -281,26 +265,33 @@ def _check_arguments(where: str, cls: type[nn.Module], arguments: dict[str, Any]
         numbers = [one for one in values if type(one) in (int, float)]
         low, high = LIMITS.get(name, (-math.inf, math.inf))
         if len(values) > MOST_ITEMS or not all(low <= one <= high for one in numbers):
-            raise ValueError(
-                f"{where}: {name} is {_shown(value)}, which no model has: "
-                f"expected {low} to {high}, at most {MOST_ITEMS} of them"
-            )
+            expected = f"{low} to {high}, at most {MOST_ITEMS} of them"
+            raise ValueError(f"{where}: {name} is {_shown(value)}, expected {expected}")
 
 
 def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights of a file, with the names, shapes and types of a state dict."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing or not a file: the model folder is incomplete")
+    does_not_fit = f"{path} does not fit {path.with_name(CONFIG)}:"
+    weights = {}
     try:
         with safe_open(path, framework="pt") as file:
             there = dict.fromkeys(file.keys())
             stored = dict(zip(renamed(there, NAMES_SINCE_FORMAT_3), there, strict=False))
-            _check_header(path, file, expected, stored)
-            # Copied, as the tensors of safetensors may change with the file.
-            weights = {
-                name: file.get_tensor(stored[name]).to(tensor.dtype, copy=True)
-                for name, tensor in expected.items()
-            }
+            if strange := sorted(set(stored) ^ set(expected)):
+                what = "lacks" if strange[0] in expected else "has the unexpected"
+                first, total = _shown(strange[0]), len(strange)
+                raise ValueError(f"{does_not_fit} it {what} {first}, {total} differences in all")
+            for name, tensor in expected.items():
+                header = file.get_slice(stored[name])
+                found = (header.get_shape(), header.get_dtype())
+                shape, types = list(tensor.shape), STORED_TYPES[tensor.dtype]
+                if found[0] != shape or found[1] not in types:
+                    expected_words = f"{shape} of {' or '.join(types)}"
+                    raise ValueError(f"{does_not_fit} {name} is {found}, expected {expected_words}")
+                # Copied, as the tensors of safetensors may change with the file.
+                weights[name] = file.get_tensor(stored[name]).to(tensor.dtype, copy=True)
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged ({error}): fetch or export it again") from error
     for name, tensor in weights.items():
@@ -309,34 +300,6 @@ def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
         if name.endswith("running_var") and bool((tensor < 0).any()):
             raise ValueError(f"{path}: {name} holds variances below zero")
     return weights
-
-
-def _check_header(
-    path: Path, file: Any, expected: dict[str, Tensor], stored: dict[str, str]
-) -> None:
-    """Raise unless the header of a safetensors file has exactly the expected tensors.
-
-    ``stored`` maps each name to the one in the file.
-    """
-    strange = sorted(set(stored) ^ set(expected))
-    if strange:
-        what = "lacks" if strange[0] in expected else "has the unexpected"
-        raise ValueError(
-            f"{path} does not fit {path.with_name(CONFIG)}: it {what} {_shown(strange[0])}, "
-            f"{len(strange)} differences in all"
-        )
-    for name, tensor in expected.items():
-        entry = file.get_slice(stored[name])
-        shape, kind = tuple(entry.get_shape()), entry.get_dtype()
-        if shape != tuple(tensor.shape):
-            raise ValueError(
-                f"{path} does not fit {path.with_name(CONFIG)}: {name} has the shape {shape}, "
-                f"expected {tuple(tensor.shape)}"
-            )
-        whole = {torch.int64: "I64", torch.bool: "BOOL"}
-        kinds = STORED_FLOATS if tensor.is_floating_point() else (whole[tensor.dtype],)
-        if kind not in kinds:
-            raise ValueError(f"{path}: {name} is of type {kind}; expected {' or '.join(kinds)}")
 
 
 @torch.no_grad()
@@ -349,9 +312,7 @@ def _check_answer(folder: Path, model: Model) -> None:
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"{folder}: the model cannot compute ({error}): make it again") from error
     if not (embedding.isfinite().all() and answer.isfinite().all()):
-        raise ValueError(
-            f"{folder / WEIGHTS}: the embeddings of this model are not numbers: make it again"
-        )
+        raise ValueError(f"{folder / WEIGHTS}: its embeddings are not numbers: make it again")
 
 
 def _shown(value: Any) -> str:
@@ -385,7 +346,7 @@ def resolve(model: str | Path) -> Path:
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise OSError(
-            f"there is no folder {model}, and the Hugging Face Hub did not give such a model "
-            f"({reason}): correct the name, or see to the network"
+            f"no folder {model}, and no such model from the Hugging Face Hub ({reason}): correct "
+            "the name, or see to the network"
         ) from error
     return Path(fetched)

@@ -19,6 +19,8 @@ from simple_spk.io.atomic_file import atomic_write, lock_file
 
 FORMAT = "simple_spk voices 1"
 LARGEST_NAME = 200
+# The types and dimensions of the arrays in a file, which have a row per voice.
+KINDS = {"embeddings": (np.float32, 2), "recordings": (np.int64, 1), "seconds": (np.float64, 1)}
 
 
 class Voice(NamedTuple):
@@ -65,13 +67,12 @@ class SpeakerStore(UserDict[str, Voice]):
 
     def save(self, path: str | Path) -> None:
         """Write all voices to a safetensors file, atomically."""
-        voices = list(self.values())
-        empty = np.empty((0, 0), np.float32)
-        table = np.stack([voice.embedding for voice in voices]) if voices else empty
+        embeddings, recordings, seconds = zip(*self.values(), strict=True) if self else ((), (), ())
+        table = np.array(embeddings, np.float32).reshape(len(self), -1 if self else 0)
         arrays: dict[str, NDArray[Any]] = {
-            "embeddings": table.astype(np.float32),
-            "recordings": np.array([voice.recordings for voice in voices], np.int64),
-            "seconds": np.array([voice.seconds for voice in voices], np.float64),
+            "embeddings": table,
+            "recordings": np.array(recordings, np.int64),
+            "seconds": np.array(seconds, np.float64),
         }
         metadata = {
             "format": FORMAT,
@@ -86,9 +87,7 @@ class SpeakerStore(UserDict[str, Voice]):
         """The voices of a file of the model with this fingerprint."""
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(
-                f"no enrolled voices at {path}: enroll some, or correct the path"
-            )
+            raise FileNotFoundError(f"no enrolled voices at {path}: correct the path, or enroll")
         try:
             with safe_open(path, framework="numpy") as file:
                 metadata = file.metadata() or {}
@@ -96,16 +95,13 @@ class SpeakerStore(UserDict[str, Voice]):
             names = _names(metadata, arrays)
         # TypeError, AttributeError: number types that numpy does not have
         except (SafetensorError, ValueError, RecursionError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"{path} is not a file of enrolled voices ({error}): enroll them again"
-            ) from error
+            what = f"is not a file of enrolled voices ({error})"
+            raise ValueError(f"{path} {what}: enroll them again") from error
         if metadata.get("fingerprint") != fingerprint:
-            raise ValueError(
-                f"{path} holds voices that another model enrolled: use that one, or enroll them "
-                "again with this one, into another file"
-            )
+            what = "holds voices that another model enrolled"
+            raise ValueError(f"{path} {what}: use that one, or enroll them into another file")
         found = cls(fingerprint)
-        rows = zip(*(arrays[k] for k in ("embeddings", "recordings", "seconds")), strict=True)
+        rows = zip(*(arrays[name] for name in KINDS), strict=True)
         for name, (embedding, recordings, seconds) in zip(names, rows, strict=True):
             found.add(name, Voice(embedding, int(recordings), float(seconds)))
         return found
@@ -132,14 +128,12 @@ def _names(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> l
     if metadata.get("format") != FORMAT:
         raise ValueError(f"expected the format {FORMAT!r}")
     names = json.loads(metadata.get("names", ""))
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("its names are no list of names")
-    if len(set(names)) < len(names):
-        raise ValueError("a name occurs twice")
-    kinds = {"embeddings": (np.float32, 2), "recordings": (np.int64, 1), "seconds": (np.float64, 1)}
-    if set(arrays) != set(kinds):
-        raise ValueError(f"expected the arrays {', '.join(kinds)}")
-    for name, (kind, dimensions) in kinds.items():
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not is_list or len(set(names)) < len(names):
+        raise ValueError("its names are no list of different names")
+    if set(arrays) != set(KINDS):
+        raise ValueError(f"expected the arrays {', '.join(KINDS)}")
+    for name, (kind, dimensions) in KINDS.items():
         array = arrays[name]
         if array.dtype != kind or array.ndim != dimensions or len(array) != len(names):
             raise ValueError(f"{name} has the type {array.dtype} and the shape {array.shape}")

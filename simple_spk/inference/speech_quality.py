@@ -48,6 +48,8 @@ class QualityMeter:
 
     def add(self, waveform: NDArray[np.float32]) -> NDArray[np.float32]:
         """Measure the next samples (samples,), and return them."""
+        if not len(waveform):
+            return waveform
         size = round(FRAME_SECONDS * self.sample_rate)
         held = np.concatenate([self._rest, waveform]) if len(self._rest) else waveform
         whole = len(held) // size * size
@@ -56,15 +58,14 @@ class QualityMeter:
             means = frames.mean(axis=1, dtype=np.float64)  # a DC offset is inaudible
             squares = np.einsum("ij,ij->i", frames, frames, dtype=np.float64) / size
             self._powers.append(np.maximum(squares - means**2, 0.0))
-        if len(waveform):
-            self._peak = max(self._peak, float(waveform.max()), -float(waveform.min()))
+        self._peak = max(self._peak, float(waveform.max()), -float(waveform.min()))
         self._samples += len(waveform)
         self._clipped += _clipped_samples(waveform)
         return waveform
 
     def quality(self) -> RecordingQuality:
         """The quality of all that was added."""
-        powers = np.concatenate([np.zeros(0), *self._powers])
+        powers = np.concatenate(self._powers or [np.zeros(1)])  # none: less than a frame
         heard = np.flatnonzero(powers > SILENT_POWER)
         if len(heard):  # digital silence at both ends is padding; within, it is a pause
             powers = powers[heard[0] : heard[-1] + 1]
@@ -79,21 +80,11 @@ class QualityMeter:
         )
 
 
-def measure_quality(waveform: NDArray[np.float32], sample_rate: int) -> RecordingQuality:
-    """The quality of a whole recording (samples,)."""
-    meter = QualityMeter(sample_rate)
-    meter.add(waveform)
-    return meter.quality()
-
-
 def _speech_frames(powers: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which frames (n,) are speech: those well above the noise level, and their neighbors."""
     levels = 10.0 * np.log10(powers)
-    if not len(levels):
-        return np.zeros(0, np.bool_)
     quiet, loud = np.percentile(levels, [QUIET_PERCENTILE, LOUD_PERCENTILE])
-    threshold = quiet + max(LEAST_THRESHOLD_DECIBEL, THRESHOLD_SHARE * (loud - quiet))
-    active = levels > threshold
+    active = levels > quiet + max(LEAST_THRESHOLD_DECIBEL, THRESHOLD_SHARE * (loud - quiet))
     near = 2 * SHORTEST_SOUND_FRAMES - 1
     sounds = active & (_sum_around(active, near) >= SHORTEST_SOUND_FRAMES)
     return (powers > SILENT_POWER) & (_sum_around(sounds, 2 * HANGOVER_FRAMES + 1) > 0)
@@ -108,18 +99,13 @@ def _sum_around(flags: NDArray[np.bool_], width: int) -> NDArray[np.int64]:
 
 def _signal_to_noise(powers: NDArray[np.float64], speech: NDArray[np.float64]) -> float:
     """The signal-to-noise ratio in decibels; the noise is that of the quietest frames."""
-    if not len(powers):
-        return DECIBEL_RANGE[0]
     noise = float(np.percentile(powers, QUIET_PERCENTILE))
     signal = float((speech if len(speech) else powers).mean()) - noise
-    ratio = max(signal, 0.0) / noise
-    return float(np.clip(10.0 * np.log10(ratio + 1e-9), *DECIBEL_RANGE))
+    return float(np.clip(10.0 * np.log10(max(signal, 0.0) / noise + 1e-9), *DECIBEL_RANGE))
 
 
 def _clipped_samples(waveform: NDArray[np.float32]) -> int:
     """The number of samples in runs of equal ones at the largest or the smallest value."""
-    if not len(waveform):
-        return 0
     count = 0
     lowest, highest = waveform.min(), waveform.max()
     for rail in (highest, lowest) if highest > lowest else ():

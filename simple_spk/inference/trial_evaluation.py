@@ -11,7 +11,6 @@ The built-in model on one list:
     print(result.summary["eer"])
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk import SAMPLE_RATE
+from simple_spk.data.audio import duration_seconds
 from simple_spk.data.manifest import read_manifest, read_speakers
 from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
 from simple_spk.data.voxceleb_lists import list_name
@@ -42,9 +42,9 @@ from simple_spk.evaluation.scoring import score_trials, similarity_in_words
 from simple_spk.inference.batch_embedding import (
     BATCH_SECONDS,
     Embed,
+    ExtractionOptions,
     ask_all,
     embed_recordings,
-    recording_seconds,
 )
 from simple_spk.models.similarity import Similarity
 
@@ -65,35 +65,21 @@ METRICS = (
 
 @dataclass(frozen=True, eq=False)
 class EvaluationOptions:
-    """How embeddings become scores, and which metrics are computed of them.
+    """How embeddings become scores, and which metrics are computed of them."""
 
-    Arguments:
-        enrollments: the recordings of each enrolled model, if the enroll side names models.
-        template: how the embeddings of a model's recordings are averaged.
-        cohort: embeddings (c, dim) for AS-norm.
-        top_n: nearest members of the cohort; None: all of them (S-norm).
-        calibration: turns scores into log likelihood ratios.
-        calibration_name: where the calibration comes from, for reports.
-        speakers: manifest or "recording speaker" lines, for intervals and clusters; by default the
-            list itself tells the speakers.
-        cluster_speakers: the same for clusters alone, if ``speakers`` is not given.
-        with_clusters: whether to cluster the recordings of each list.
-        model: the name of the model, for reports.
-        threshold: the model's own decision threshold of plain scores, SimPLE's -b.
-    """
-
-    enrollments: Enrollments | None = None
-    template: TemplateKind = "mean"
-    cohort: NDArray[np.float32] | None = None
-    top_n: int | None = 300
-    calibration: Calibration | None = None
-    calibration_name: str = "the model itself"
+    enrollments: Enrollments | None = None  # the recordings of models that the enroll side names
+    template: TemplateKind = "mean"  # how the embeddings of a model's recordings are averaged
+    cohort: NDArray[np.float32] | None = None  # embeddings (c, dim) for AS-norm
+    top_n: int | None = 300  # nearest members of the cohort; None: all of them (S-norm)
+    calibration: Calibration | None = None  # turns scores into log likelihood ratios
+    calibration_name: str = "the model itself"  # for reports
     metrics: MetricOptions = field(default_factory=MetricOptions)
+    # Manifest or "recording speaker" lines, for intervals and clusters; else the list tells them.
     speakers: Path | None = None
-    cluster_speakers: Path | None = None
-    with_clusters: bool = False
-    model: str | None = None
-    threshold: float | None = None
+    cluster_speakers: Path | None = None  # the same for clusters alone, without ``speakers``
+    with_clusters: bool = False  # whether to cluster the recordings of each list
+    model: str | None = None  # its name, for reports
+    threshold: float | None = None  # the model's own, of plain scores: SimPLE's -b
     score_format: ScoreFormat = "wespeaker"
     progress: bool = False
 
@@ -101,9 +87,7 @@ class EvaluationOptions:
         if self.cohort is not None:
             check_cohort_size(len(self.cohort), self.top_n)
         if self.with_clusters and self.enrollments is not None:
-            raise ValueError(
-                "clusters are of recordings, not of enrolled models: leave out the --enrollments"
-            )
+            raise ValueError("clusters are of recordings, not of models: leave out --enrollments")
 
     def scoring_in_words(self, similarity: Similarity) -> str:
         """The similarity, normalization and calibration, for reports."""
@@ -114,6 +98,28 @@ class EvaluationOptions:
         if self.calibration is not None:
             words += f", calibrated by {self.calibration_name}"
         return words
+
+    def scores(
+        self,
+        trials: Trials,
+        table: NDArray[np.float32],
+        similarity: Similarity,
+        seconds: Mapping[str, float] | None,
+    ) -> NDArray[np.floating]:
+        """The scores (n,) of a list whose names have embeddings (ids, dim), in list order."""
+        scores: NDArray[np.floating] = score_trials(trials, table, similarity)
+        if self.cohort is not None:
+            statistics = cohort_statistics(
+                table, self.cohort, similarity, self.top_n, progress=self.progress
+            )
+            scores = normalize(scores, trials.enroll, trials.test, statistics)
+        if self.calibration is not None:
+            durations = None
+            if seconds is not None:
+                durations = durations_of_trials(trials, seconds, self.enrollments)
+            quality = quality_measures(trials.enroll, trials.test, durations, table)
+            scores = self.calibration.apply(scores, quality)
+        return scores
 
 
 class EmbeddingSource(NamedTuple):
@@ -132,16 +138,15 @@ class LocatedRecordings(NamedTuple):
 
     def seconds_of_recording(self) -> dict[str, float]:
         """The duration of each recording, from the manifest or from the files."""
-        durations = self.durations_seconds
+        durations: Any = self.durations_seconds
         if durations is None:
-            durations = recording_seconds(self.paths)
-        return dict(zip(self.ids, durations.tolist(), strict=True))
+            durations = ask_all(duration_seconds, self.paths, "durations")
+        return dict(zip(self.ids, map(float, durations), strict=True))
 
     def source(self, embed: Callable[[Sequence[Path]], NDArray[np.float32]]) -> EmbeddingSource:
         """The embeddings (n, dim) that ``embed`` makes of the files."""
-        return EmbeddingSource(
-            lambda: Embeddings(self.ids, embed(self.paths)), self.seconds_of_recording
-        )
+        seconds = self.seconds_of_recording
+        return EmbeddingSource(lambda: Embeddings(self.ids, embed(self.paths)), seconds)
 
 
 def evaluate_trials(
@@ -156,33 +161,33 @@ def evaluate_trials(
     All lists share one embedding of their recordings. Mistakes in the options are raised before.
     """
     options = options or EvaluationOptions()
-    speakers = [_speakers(trials, options.speakers) for trials in lists]
-    clustered = [
-        speakers_of_recordings(trials) if found is None else found
-        for trials in (lists if options.with_clusters else ())
-        for found in [_speakers(trials, options.speakers or options.cluster_speakers)]
-    ]
+    speakers: list[NDArray[np.int64] | None] = [None] * len(lists)
+    if options.speakers is not None:
+        speakers = [read_speakers(options.speakers, trials.ids) for trials in lists]
+    file = options.cluster_speakers
+    clustered: list[Any] = speakers
+    if options.with_clusters and options.speakers is None:
+        clustered = [
+            speakers_of_recordings(trials) if file is None else read_speakers(file, trials.ids)
+            for trials in lists
+        ]
     for trials in lists:
         check_classes(trials)
     embeddings = source.embed()
+    needs_durations = options.calibration is not None and options.calibration.needs_durations
     seconds = None
-    if options.calibration is not None and options.calibration.needs_durations:
-        seconds = None if source.seconds_of_recording is None else source.seconds_of_recording()
+    if needs_durations and source.seconds_of_recording is not None:
+        seconds = source.seconds_of_recording()
     is_plain = options.cohort is None and options.calibration is None
+    threshold, words = options.threshold if is_plain else None, options.scoring_in_words(similarity)
     results = []
     for index, trials in enumerate(lists):
-        scores_file = scores_files[index] if scores_files else None
         table = embeddings_of_trials(trials, embeddings, options.enrollments, options.template)
-        scored = ScoredTrials(
-            trials,
-            _scores(trials, table, similarity, options, seconds),
-            list_name(trials),
-            options.model,
-            options.scoring_in_words(similarity),
-            options.threshold if is_plain else None,
-        )
-        if scores_file is not None and rank() == 0:
-            write_scores(scores_file, trials, scored.scores, options.score_format)
+        scores = options.scores(trials, table, similarity, seconds)
+        scored = ScoredTrials(trials, scores, list_name(trials), options.model, words, threshold)
+        scores_file = scores_files[index] if scores_files and rank() == 0 else None
+        if scores_file is not None:
+            write_scores(scores_file, trials, scores, options.score_format)
         found = summarize(scored, options.metrics, speakers[index], options.progress)
         if options.with_clusters:
             from simple_spk.evaluation.clustering import cluster_summary  # imports scipy
@@ -192,34 +197,6 @@ def evaluate_trials(
             )
         results.append(EvaluatedTrials(scored, speakers[index], found))
     return results
-
-
-def _scores(
-    trials: Trials,
-    table: NDArray[np.float32],
-    similarity: Similarity,
-    options: EvaluationOptions,
-    seconds: Mapping[str, float] | None,
-) -> NDArray[np.floating]:
-    """The scores (n,) of a list whose names have embeddings (ids, dim), in list order."""
-    scores: NDArray[np.floating] = score_trials(trials, table, similarity)
-    if options.cohort is not None:
-        statistics = cohort_statistics(
-            table, options.cohort, similarity, options.top_n, progress=options.progress
-        )
-        scores = normalize(scores, trials.enroll, trials.test, statistics)
-    if options.calibration is not None:
-        durations = None
-        if seconds is not None:
-            durations = durations_of_trials(trials, seconds, options.enrollments)
-        quality = quality_measures(trials.enroll, trials.test, durations, table)
-        scores = options.calibration.apply(scores, quality)
-    return scores
-
-
-def _speakers(trials: Trials, path: Path | None) -> NDArray[np.int64] | None:
-    """The speakers (ids,) of a list's recordings that a file names, if there is one."""
-    return None if path is None else read_speakers(path, trials.ids)
 
 
 def locate_recordings(
@@ -233,12 +210,11 @@ def locate_recordings(
     if (manifest is None) == (audio_folder is None):
         raise ValueError("give either a manifest or an audio_folder for the trials' recordings")
     names = recordings_needed(lists, enrollments)
-    durations = None
+    durations, missing, place = None, [], str(manifest)
     if manifest is not None:
         utterances = read_manifest(manifest)
-        row_of_id = utterances.row_of_id
-        _require_all(names, [name for name in names if name not in row_of_id], str(manifest))
-        rows = [row_of_id[name] for name in names]
+        missing = [name for name in names if name not in utterances.row_of_id]
+        rows = [utterances.row_of_id[name] for name in names if not missing]
         paths = [utterances.wav(row) for row in rows]
         durations = utterances.durations_seconds[rows]
     else:
@@ -246,19 +222,17 @@ def locate_recordings(
         if not Path(audio_folder).is_dir():
             raise FileNotFoundError(f"no audio folder at {audio_folder}: correct the path")
         paths = [Path(audio_folder, name) for name in names]
-    exists = zip(names, paths, ask_all(Path.is_file, paths, "find", progress), strict=True)
-    missing = [f"{name} at {path}" for name, path, is_file in exists if not is_file]
-    _require_all(names, missing, "their places")
-    return LocatedRecordings(names, paths, durations)
-
-
-def _require_all(names: Sequence[str], missing: Sequence[str], place: str) -> None:
-    """Raise if recordings are missing."""
+    if not missing:
+        exists = zip(names, paths, ask_all(Path.is_file, paths, "find", progress), strict=True)
+        missing = [f"{name} at {path}" for name, path, is_file in exists if not is_file]
+        place = "their places"
     if missing:
+        count, first = f"{len(missing)} of {len(names)}", ", ".join(missing[:3])
         raise ValueError(
-            f"{len(missing)} of {len(names)} recordings of the trials are not in {place} (first: "
-            f"{', '.join(missing[:3])}): complete the data or correct the list"
+            f"{count} recordings of the trials are not in {place} (first: {first}): complete the "
+            "data or correct the list"
         )
+    return LocatedRecordings(names, paths, durations)
 
 
 class VerificationEvaluation:
@@ -284,8 +258,7 @@ class VerificationEvaluation:
         self.recordings = locate_recordings(
             [self.trials], manifest, audio_folder, self.options.enrollments, progress
         )
-        self.embed = functools.partial(
-            embed_recordings,
+        self.how = ExtractionOptions(
             sample_rate=sample_rate,
             batch_seconds=batch_seconds,
             workers=workers,
@@ -297,6 +270,6 @@ class VerificationEvaluation:
         self, embed: Embed, similarity: Similarity, scores_file: Path | None = None
     ) -> dict[str, Any]:
         """The metrics as plain data; the scores go to ``scores_file`` if one is given."""
-        source = self.recordings.source(functools.partial(self.embed, embed=embed))
+        source = self.recordings.source(lambda paths: embed_recordings(paths, embed, self.how))
         (result,) = evaluate_trials([self.trials], source, similarity, self.options, [scores_file])
         return {name: result.summary[name] for name in METRICS if name in result.summary}

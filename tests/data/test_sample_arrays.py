@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simple_spk.data import audio
 from simple_spk.data.audio import AudioError, array_blocks, read_recording
-from simple_spk.inference.batch_embedding import embed_recordings
+from simple_spk.inference.batch_embedding import ExtractionOptions, embed_recordings
 
 
 def noise(*shape: int) -> NDArray[np.float32]:
@@ -78,14 +78,14 @@ def test_tensors_of_other_precision(kind: torch.dtype) -> None:
 )
 def test_what_is_no_recording_is_called_so(samples: NDArray, words: str) -> None:
     with pytest.raises(AudioError, match=f"recording 1 .*{words}"):
-        embed_recordings(
-            [noise(5000), samples], lambda w, n: w[:, :1], progress=False, source_rate=16000
-        )
+        options = ExtractionOptions(source_rate=16000)
+        embed_recordings([noise(5000), samples], lambda w, n: w[:, :1], options)
 
 
 def test_an_array_needs_its_rate(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="samples a second"):
-        embed_recordings([noise(5000)], lambda w, n: w[:, :1], progress=False)
+        embed_recordings([noise(5000)], lambda w, n: w[:, :1])
     for rate in (-5, 0):
         with pytest.raises(ValueError, match=f"{rate} samples a second"):
-            embed_recordings([noise(5000)], lambda w, n: w[:, :1], progress=False, source_rate=rate)
+            options = ExtractionOptions(source_rate=rate)
+            embed_recordings([noise(5000)], lambda w, n: w[:, :1], options)

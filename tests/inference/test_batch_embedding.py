@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simple_spk.data.audio import AudioError, read_recording
+from simple_spk.data.audio import AudioError, duration_seconds, read_recording
 from simple_spk.inference import batch_embedding as recordings_module
 from simple_spk.inference.batch_embedding import (
     ASKED_AHEAD,
+    ExtractionOptions,
     ask_all,
     embed_recordings,
     embedded_batches,
     length_batches,
-    recording_seconds,
     windows,
 )
-from simple_spk.inference.speech_quality import measure_quality
+from simple_spk.inference.speech_quality import QualityMeter
 from tools.write_m4a import write_m4a
 
 
@@ -39,7 +40,7 @@ def test_the_order_is_kept_and_batches_do_not_matter(
     batch_seconds: float, recordings: list[Path]
 ) -> None:
     shuffled = [recordings[number] for number in (3, 0, 5, 1, 4, 2, 0)]
-    found = embed_recordings(shuffled, describe, batch_seconds=batch_seconds, progress=False)
+    found = embed_recordings(shuffled, describe, ExtractionOptions(batch_seconds=batch_seconds))
     assert found.dtype == np.float32
     for path, row in zip(shuffled, found, strict=True):
         waveform = torch.from_numpy(read_recording(path))
@@ -48,7 +49,7 @@ def test_the_order_is_kept_and_batches_do_not_matter(
 
 
 def test_durations_that_are_given_are_believed_and_change_nothing(recordings: list[Path]) -> None:
-    found = embed_recordings(recordings, describe, batch_seconds=1.5, progress=False)
+    found = embed_recordings(recordings, describe, ExtractionOptions(batch_seconds=1.5))
     order = []
 
     def noting(waveforms: Tensor, lengths: Tensor) -> Tensor:
@@ -56,8 +57,8 @@ def test_durations_that_are_given_are_believed_and_change_nothing(recordings: li
         return describe(waveforms, lengths)
 
     wrong = np.array([1.0, 6.0, 2.0, 5.0, 3.0, 4.0])
-    options = {"batch_seconds": 0.1, "progress": False, "durations_seconds": wrong}
-    again = embed_recordings(recordings, noting, **options)
+    options = ExtractionOptions(batch_seconds=0.1, durations_seconds=wrong)
+    again = embed_recordings(recordings, noting, options)
     np.testing.assert_allclose(again, found, rtol=1e-5)
     assert order == found[np.argsort(-wrong), 0].tolist()  # longest first, by what was said
 
@@ -69,11 +70,10 @@ def test_a_recording_too_short_is_named_whatever_its_duration_is_said_to_be(
     soundfile.write(short, np.linspace(-0.5, 0.5, 399), 16000)
     for durations in (None, np.array([1.0, 1.0])):
         with pytest.raises(AudioError, match=r"short\.wav lasts 24\.9 ms"):
-            embed_recordings(
-                [recordings[0], short], describe, progress=False, durations_seconds=durations
-            )
+            options = ExtractionOptions(durations_seconds=durations)
+            embed_recordings([recordings[0], short], describe, options)
     soundfile.write(short, np.linspace(-0.5, 0.5, 400), 16000)
-    assert len(embed_recordings([short], describe, progress=False)) == 1
+    assert len(embed_recordings([short], describe)) == 1
 
 
 def test_files_are_asked_together_and_answer_in_order(recordings: list[Path]) -> None:
@@ -84,8 +84,8 @@ def test_files_are_asked_together_and_answer_in_order(recordings: list[Path]) ->
         return path.name
 
     assert ask_all(name, recordings, "names") == [path.name for path in recordings]
-    seconds = recording_seconds(recordings)
-    assert seconds.tolist() == [soundfile.info(path).duration for path in recordings]
+    seconds = ask_all(duration_seconds, recordings, "durations")
+    assert seconds == [soundfile.info(path).duration for path in recordings]
 
 
 def test_files_are_asked_a_few_at_a_time_however_many_there_are() -> None:
@@ -108,12 +108,14 @@ def test_files_are_asked_a_few_at_a_time_however_many_there_are() -> None:
 
 
 def test_the_number_of_readers_changes_nothing(recordings: list[Path]) -> None:
-    one = embed_recordings(recordings, describe, batch_seconds=1.5, workers=1, progress=False)
+    options = ExtractionOptions(batch_seconds=1.5, workers=1)
+    one = embed_recordings(recordings, describe, options)
     for workers in (0, 5):
-        many = embed_recordings(recordings, describe, batch_seconds=1.5, workers=workers)
+        options = ExtractionOptions(batch_seconds=1.5, workers=workers, progress=True)
+        many = embed_recordings(recordings, describe, options)
         assert np.array_equal(one, many)
     with pytest.raises(ValueError, match="0 or more, not -1"):
-        embed_recordings(recordings, describe, workers=-1, progress=False)
+        embed_recordings(recordings, describe, ExtractionOptions(workers=-1))
 
 
 def test_the_next_recordings_are_read_while_a_batch_is_computed(
@@ -133,12 +135,12 @@ def test_the_next_recordings_are_read_while_a_batch_is_computed(
         return describe(waveforms, lengths)
 
     monkeypatch.setattr(recordings_module, "recording_blocks", noting)
-    embed_recordings(recordings, wait_for_second, batch_seconds=0.1, progress=False)
+    embed_recordings(recordings, wait_for_second, ExtractionOptions(batch_seconds=0.1))
 
 
 def test_recordings_are_brought_to_the_rate_asked_for(recordings: list[Path]) -> None:
-    full = embed_recordings(recordings, describe, progress=False)[:, 0]
-    half = embed_recordings(recordings, describe, sample_rate=8000, progress=False)[:, 0]
+    full = embed_recordings(recordings, describe)[:, 0]
+    half = embed_recordings(recordings, describe, ExtractionOptions(sample_rate=8000))[:, 0]
     assert np.array_equal(half, np.ceil(full / 2))
 
 
@@ -196,13 +198,15 @@ def test_a_long_recording_is_the_mean_of_its_windows(
     rows = torch.cat([describe(part[None], torch.tensor([len(part)])) for part in parts])
     weights = torch.tensor([float(len(part)) for part in parts])
     expected = (weights @ rows) / weights.sum()
-    options = {"batch_seconds": batch_seconds, "with_quality": True}
+    meter = QualityMeter(16000)
+    meter.add(whole)
+    options = ExtractionOptions(batch_seconds=batch_seconds, with_quality=True)
     for sources in ([path], [short, path, short]):
         for durations in (None, np.full(len(sources), 0.3)):  # a wrong one, too
             answers = {
                 index: (row, quality)
                 for batch in embedded_batches(
-                    sources, describe, durations_seconds=durations, **options
+                    sources, describe, replace(options, durations_seconds=durations)
                 )
                 for index, row, quality in zip(
                     batch.indexes, batch.embeddings, batch.qualities, strict=True
@@ -211,7 +215,7 @@ def test_a_long_recording_is_the_mean_of_its_windows(
             assert sorted(answers) == list(range(len(sources)))
             row, quality = answers[sources.index(path)]
             np.testing.assert_allclose(row, expected, rtol=1e-5)
-            assert quality[:-1] == pytest.approx(measure_quality(whole, 16000)[:-1])
+            assert quality[:-1] == pytest.approx(meter.quality()[:-1])
 
 
 def test_unusable_recordings_are_named_and_the_others_embedded(
@@ -234,20 +238,20 @@ def test_unusable_recordings_are_named_and_the_others_embedded(
     content = (tmp_path / "cut.flac").read_bytes()
     (tmp_path / "cut.flac").write_bytes(content[: len(content) // 2])
     sources = [*recordings, *(tmp_path / name for name in bad)]
-    batches = list(embedded_batches(sources, describe, batch_seconds=1.0))
+    batches = list(embedded_batches(sources, describe, ExtractionOptions(batch_seconds=1.0)))
     done = [index for batch in batches for index in batch.indexes]
     assert sorted(done) == list(range(len(recordings)))
     errors = {index: error for batch in batches for index, error in batch.errors.items()}
     for index, (name, words) in enumerate(bad.items(), start=len(recordings)):
         assert isinstance(errors.pop(index), AudioError), name
         with pytest.raises(AudioError, match=rf"(?s){name}.*|{words}"):
-            embed_recordings([recordings[0], tmp_path / name], describe, progress=False)
+            embed_recordings([recordings[0], tmp_path / name], describe)
     assert not errors
 
 
 def test_a_generator_that_is_left_early_leaves_no_threads(recordings: list[Path]) -> None:
     before = threading.active_count()
-    batches = embedded_batches(recordings, describe, batch_seconds=0.1)
+    batches = embedded_batches(recordings, describe, ExtractionOptions(batch_seconds=0.1))
     next(batches)
     batches.close()
     assert threading.active_count() == before

@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simple_spk.inference.speech_quality import QualityMeter, measure_quality
+from simple_spk.inference.speech_quality import QualityMeter, RecordingQuality
 
 RATE = 16000
+
+
+def measure_quality(waveform: NDArray[np.float32], sample_rate: int) -> RecordingQuality:
+    """The quality of a whole recording (samples,)."""
+    meter = QualityMeter(sample_rate)
+    meter.add(waveform)
+    return meter.quality()
 
 
 def talk(seconds: float = 6.0, gate: bool = False, seed: int = 0) -> NDArray[np.float32]:

@@ -66,10 +66,10 @@ def extract_candidates(
     embed_bf16 = CpuEmbedding(front_end, encoder, torch.bfloat16)
 
     def ours() -> torch.Tensor:
-        return torch.from_numpy(embed_recordings(paths, embed, RATE, progress=False))
+        return torch.from_numpy(embed_recordings(paths, embed))
 
     def ours_bf16() -> torch.Tensor:
-        return torch.from_numpy(embed_recordings(paths, embed_bf16, RATE, progress=False))
+        return torch.from_numpy(embed_recordings(paths, embed_bf16))
 
     @torch.no_grad()
     def loop() -> torch.Tensor:

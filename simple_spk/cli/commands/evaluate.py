@@ -62,18 +62,20 @@ def run(options: Namespace) -> None:
 
     def embed() -> Embeddings:
         """The embeddings, in the first process; the others end here."""
-        ids, paths, durations = recordings
         file, workers = options.save_embeddings, options.workers
         if file is None:
             matrix = extractor.embed(
-                paths, workers=workers, progress=True, durations_seconds=durations
+                recordings.paths,
+                workers=workers,
+                progress=True,
+                durations_seconds=recordings.durations_seconds,
             )
-            embeddings = Embeddings(ids, matrix)
+            embeddings = Embeddings(recordings.ids, matrix)
         else:
             # The ids alone do not identify recordings: two manifests may use the same ones.
             where = (options.manifest or options.audio_folder).absolute()
             origin = f"{extractor.fingerprint} in {options.precision} from {where}"
-            embeddings = embed_into_file(file, extractor, ids, paths, durations, origin, workers)
+            embeddings = embed_into_file(file, extractor, recordings, origin, workers)
         if rank() > 0:
             leave_group()
         return embeddings

@@ -10,12 +10,13 @@ import uuid
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from simple_spk import SAMPLE_RATE
 from simple_spk.cli.options import add_value
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.export.onnx import LARGEST_DIFFERENCE, check_onnx, export_onnx
 from simple_spk.export.speechbrain import export_speechbrain
 from simple_spk.export.training_run import find_model, load_trained
-from simple_spk.export.wespeaker import SAMPLE_RATE, import_wespeaker
+from simple_spk.export.wespeaker import import_wespeaker
 from simple_spk.inference.model import Model
 from simple_spk.inference.model_folder import (
     CARD,
