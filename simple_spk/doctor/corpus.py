@@ -327,7 +327,7 @@ def files_of_manifest(path: Path, progress: bool = True) -> list[CorpusFile]:
     folder = str(manifest.path.parent)
     rows = zip(
         manifest.ids,
-        manifest.wavs,
+        manifest.files,
         manifest.speaker_of_row.tolist(),
         manifest.durations_seconds.tolist(),
         strict=True,
