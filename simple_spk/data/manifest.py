@@ -6,14 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.data.text_table import (
-    FileTable,
-    misfit,
-    open_text,
-    read_fields,
-    read_file_table,
-    write_table,
-)
+from simple_spk.data import text_table
+from simple_spk.data.text_table import FileTable
 from simple_spk.schedules import StepwiseValue
 
 COLUMNS = ("ID", "wav", "duration", "spk_id")
@@ -40,7 +34,7 @@ def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
 
     Training needs no IDs: leaving them out saves nearly half of the memory.
     """
-    return read_file_table(Manifest, path, COLUMNS, with_ids)
+    return text_table.read_file_table(Manifest, path, COLUMNS, with_ids)
 
 
 def count_speakers(
@@ -60,7 +54,7 @@ def write_manifest(
 ) -> None:
     """Write a manifest; paths in ``wavs`` are absolute, or relative to its folder."""
     durations = [f"{duration:.3f}" for duration in durations_seconds]
-    write_table(path, dict(zip(COLUMNS, (ids, wavs, durations, speakers), strict=True)))
+    text_table.write_table(path, dict(zip(COLUMNS, (ids, wavs, durations, speakers), strict=True)))
 
 
 def read_speakers(path: str | Path, recordings: Sequence[str]) -> NDArray[np.int64]:
@@ -86,10 +80,12 @@ def read_speakers(path: str | Path, recordings: Sequence[str]) -> NDArray[np.int
 
 def _speaker_of_line(path: Path) -> dict[str, int]:
     """The speaker's number of each recording of an utt2spk file."""
-    with open_text(path, "speakers") as file:
-        table = read_fields(file, path, 2)
+    with text_table.open_text(path, "speakers") as file:
+        table = text_table.read_fields(file, path, 2)
     if table is None or not table.words:
-        raise misfit(path, "speakers", lambda fields: len(fields) == 2, "'recording speaker'")
+        raise text_table.misfit(
+            path, "speakers", lambda fields: len(fields) == 2, "'recording speaker'"
+        )
     recordings, (rows,) = table.index(0)
     if len(recordings) < len(rows):
         repeated = int(np.flatnonzero(np.diff(np.maximum.accumulate(rows)) == 0)[0]) + 1

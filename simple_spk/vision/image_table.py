@@ -29,10 +29,7 @@ class ImageTable(FileTable):
 def read_image_table(
     path: str | Path, with_ids: bool = True, reader: ImageReader = read_image
 ) -> ImageTable:
-    """The images of a CSV file with the columns ID, image and class.
-
-    ``reader`` reads the images; a recipe whose images are not in files of their own has its own.
-    """
+    """The images of a CSV file with the columns ID, image and class, read by ``reader``."""
     return read_file_table(ImageTable, path, COLUMNS, with_ids, reader=reader)
 
 
