@@ -92,7 +92,7 @@ def _query(query: str, ranking: Ranking, table: ImageTable) -> Query:
 
 def _thumbnail(row: int, table: ImageTable) -> str:
     """A small JPEG of an image as the text of a data address."""
-    image = to_pillow(read_image(table.image(row)))
+    image = to_pillow(read_image(table.file(row)))
     image.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
     buffer = io.BytesIO()
     image.save(buffer, format="JPEG", quality=JPEG_QUALITY)

@@ -1,10 +1,9 @@
 """Reading audio: exactly the samples that are needed, at the rate that is needed, or a clear error.
 
 soundfile reads wav, flac, ogg and mp3 and seeks without decoding the rest. Other formats, such as
-m4a, are decoded whole by FFmpeg for every crop: correct, but convert them before training.
-Samples are in [-1, 1]; louder ones, which floats may hold, are kept, never clipped.
-
-torch is imported only to resample, so that processes that inspect or convert files start at once.
+m4a, are decoded whole by FFmpeg for every crop: convert them before training. Samples are in
+[-1, 1]; louder ones, which floats may hold, are kept. torch is imported only to resample: processes
+that inspect or convert files start at once.
 """
 
 import functools
@@ -41,9 +40,6 @@ AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
 # Shorter recordings are left out of training data: they hold hardly more than a word.
 SHORTEST_SECONDS = 1.0
 SILENT_SPAN = 3.5 / 32768  # between three and four steps of 16-bit samples
-UNKNOWN_FRAMES = 2**62
-LARGEST_WAV_BYTES = 0x7FFFFFFF
-UNKNOWN_FORMAT = 1  # libsndfile's error code
 BLOCK_SAMPLES = 2**20  # read at a time, in all channels together
 # Rates are converted as a fraction. All common ones have a smaller denominator (11,025 to 16,000 Hz
 # is 441/640); without a limit 11,127 Hz would need a filter of 700 MB. The error is below 1e-3.
@@ -54,11 +50,10 @@ Samples = Union["NDArray[Any]", "Tensor"]  # (samples,) or (channels, samples)
 
 
 def is_silent(waveform: NDArray[np.floating]) -> bool:
-    """Whether samples (samples,) hold no sound: they span at most three steps of 16 bits.
+    """Whether samples (samples,) span at most three steps of 16 bits, the filterbank's dither.
 
-    The span, unlike the peak, ignores a constant offset; unlike a test for equal samples, it
-    ignores dither; unlike the standard deviation, it keeps a recording with little speech. What it
-    calls silence is no louder than the dither that the filterbank adds.
+    The span ignores a constant offset and dither, but, unlike the standard deviation, keeps a
+    recording with little speech.
     """
     return float(waveform.max()) - float(waveform.min()) <= SILENT_SPAN
 
@@ -71,10 +66,7 @@ def read_recording(path: str | Path, sample_rate: int = SAMPLE_RATE) -> NDArray[
 def recording_blocks(
     path: str | Path, sample_rate: int = SAMPLE_RATE
 ) -> Iterator[NDArray[np.float32]]:
-    """A whole recording as blocks (samples,) that follow each other without a seam.
-
-    However long the recording is, only a block of it is held at a time.
-    """
+    """A whole recording as consecutive blocks (samples,), of which one is in memory at a time."""
     file = _open(path)
     if file is None:
         yield from decoded_blocks(path, sample_rate)
@@ -95,9 +87,8 @@ def read_crop(
 ) -> NDArray[np.float32]:
     """``samples`` consecutive samples of a recording, decoded without reading the rest.
 
-    position in [0, 1) chooses among the possible starts, the first at 0. A recording shorter than
-    the crop is repeated, starting anywhere in it. Above speed 1 it plays faster and higher, as a
-    tape does.
+    position in [0, 1) chooses among the possible starts. A recording shorter than the crop is
+    repeated, starting anywhere in it. Above speed 1 it plays faster and higher, as a tape does.
     """
     if not 0.0 <= position < 1.0:
         raise ValueError(f"position must lie in [0, 1), not {position}")
@@ -136,16 +127,13 @@ def duration_seconds(path: str | Path) -> float:
 
 
 def _open(path: str | Path) -> soundfile.SoundFile | None:
-    """The opened file, known to hold samples; None if its format is none of soundfile's.
-
-    Raises AudioError for a file that is no recording or not there, OSError for one out of reach.
-    """
+    """The opened file, known to hold samples; None if its format is none of soundfile's."""
     if not Path(path).is_file():
         raise AudioError(f"no audio file at {path}: check the data folder, or remove its row")
     try:
         file = soundfile.SoundFile(os.fsencode(path))  # a name need not be UTF-8
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:  # TypeError: *.raw
-        if getattr(error, "code", None) == UNKNOWN_FORMAT:
+        if getattr(error, "code", None) == 1:  # libsndfile's code for an unknown format
             return None
         with open(path, "rb"):  # the operating system says better why it refuses a file
             pass
@@ -164,13 +152,12 @@ def _check_header(path: str | Path, file: soundfile.SoundFile) -> None:
     check_rate(path, file.samplerate)
     if file.frames <= 0:
         raise BadRecordingError(path, "header only", "holds no samples")
-    if file.frames > UNKNOWN_FRAMES:
-        details = "does not say how long it is (was it written to a pipe?)"
-        raise BadRecordingError(path, "without length", details)
+    if file.frames > 2**62:
+        raise BadRecordingError(path, "without length", "does not say how long it is (a pipe's?)")
     # libsndfile silently shortens a wav to what is there; its notes say so. Programs that write to
     # a pipe cannot know the length and promise the largest possible one: those files are whole.
     cut = re.search(r"^data : (\d+) \(should be (\d+)\)", file.extra_info, re.MULTILINE)
-    if cut is not None and int(cut[2]) < int(cut[1]) < LARGEST_WAV_BYTES:
+    if cut is not None and int(cut[2]) < int(cut[1]) < 0x7FFFFFFF:
         details = f"promises {cut[1]} bytes of audio but holds {cut[2]}"
         raise BadRecordingError(path, "truncated", details)
 

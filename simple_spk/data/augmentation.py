@@ -1,9 +1,8 @@
 """Noise, music, babble, rooms and channels for training crops, each drawn from the crop's own seed.
 
-SpeechBrain's augment package is not used for two reasons: its noise loaders keep a position in a
-random order that no checkpoint saves, so a resumed run would draw other noises; and they read whole
-files where a crop is needed. torchaudio mixes; SciPy convolves, because it pads to lengths that
-transform fast (torchaudio takes lengths as they come, also prime ones).
+SpeechBrain's noise loaders are not used: no checkpoint saves their position in a random order, so a
+resumed run would draw other noises, and they read whole files where a crop is needed. torchaudio
+mixes; SciPy convolves, because it pads to lengths that transform fast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,8 +42,7 @@ NARROW_BAND_PROBABILITY = 0.2  # of a channel such as a telephone's
 
 
 class Augmentation:
-    """Adds a noise or a room to a crop with a ``probability``; all kinds, rooms being one, are
-    equally likely. Independently, a random channel filters it with a ``channel_probability``.
+    """Adds a noise of any kind or a room, all equally likely, and independently a random channel.
 
     Arguments:
         noises: manifest of noises whose spk_id is their kind (see MUSAN).
@@ -95,20 +93,14 @@ class Augmentation:
             assert self.rooms is not None
             row = int(random.integers(len(self.rooms)))
             return in_room(waveform, read_recording(self.rooms.wav(row), self.sample_rate))
-        return with_noise(waveform, *self._draw_noise(random, choice, len(waveform)))
-
-    def _draw_noise(
-        self, random: np.random.Generator, choice: str, samples: int
-    ) -> tuple[Waveform, float]:
-        """Noise (samples,) of a kind, and the signal-to-noise ratio in dB."""
         assert self.noises is not None
         kind, rows = self.kinds[choice], self.rows_of_kind[choice]
-        noise = np.zeros(samples, dtype=np.float32)
+        noise = np.zeros_like(waveform)
         voices = random.integers(*kind.voices, endpoint=True)
-        for row in rows[random.integers(len(rows), size=voices)]:
-            path = self.noises.wav(int(row))
-            noise += read_crop(path, samples, random.random(), self.sample_rate)
-        return noise, float(random.uniform(*kind.signal_to_noise_db))
+        for row in rows[random.integers(len(rows), size=voices)].tolist():
+            path = self.noises.wav(row)
+            noise += read_crop(path, len(waveform), random.random(), self.sample_rate)
+        return with_noise(waveform, noise, float(random.uniform(*kind.signal_to_noise_db)))
 
 
 def with_noise(speech: Waveform, noise: Waveform, signal_to_noise_db: float) -> Waveform:

@@ -63,10 +63,7 @@ def speaker_crop_loader(
     augmentation: Augmentation | None = None,
     **sampling: Any,
 ) -> DataLoader[LabeledBatch]:
-    """Batches of crops of a manifest's recordings, read by ``workers`` processes (0: by this one).
-
-    ``sampling`` are the arguments of ``SpeakerSampler``.
-    """
+    """Batches of crops of recordings; ``sampling`` are the arguments of ``SpeakerSampler``."""
     utterances = read_manifest(manifest, with_ids=False)
     sampler = SpeakerSampler(utterances.speaker_of_row, sample_rate=sample_rate, **sampling)
     dataset = CropDataset(utterances, sample_rate, augmentation)

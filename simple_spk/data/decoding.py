@@ -1,10 +1,9 @@
 """Decoding what soundfile cannot read, m4a first, with FFmpeg inside this process (PyAV).
 
 Running the program ffmpeg for each file costs ten times the decoding itself. Channels are averaged
-here, because libswresample weights them differently when samples are floats. libswresample converts
-the rate: its filter is sharper than torchaudio's default, and conversion workers need no torch.
-The priming samples of an AAC encoder are skipped as the container says; the padding of the last
-frame is kept, as the program ffmpeg does.
+here, because libswresample weights them differently when samples are floats. It converts the rate:
+its filter is sharper than torchaudio's default, and conversion workers need no torch. An AAC
+encoder's priming samples are skipped, and the last frame's padding is kept, as by ffmpeg.
 """
 
 from collections.abc import Iterable, Iterator
@@ -72,20 +71,14 @@ def check_samples(path: str | Path, waveform: NDArray[np.float32]) -> None:
 
 
 def decode(path: str | Path, sample_rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
-    """A whole recording (samples,), its channels averaged, at the rate asked for.
-
-    Raises BadRecordingError for a file that is not a whole recording, OSError for one out of reach.
-    """
+    """A whole recording (samples,), its channels averaged; raises BadRecordingError or OSError."""
     return np.concatenate(list(decoded_blocks(path, sample_rate)))
 
 
 def decoded_blocks(
     path: str | Path, sample_rate: int = SAMPLE_RATE
 ) -> Iterator[NDArray[np.float32]]:
-    """What ``decode`` gives as blocks (samples,) that follow each other without a seam.
-
-    That a file is truncated shows at its end: raised after the last block.
-    """
+    """The consecutive blocks (samples,) of ``decode``; truncation raises after the last one."""
     made = 0
     with _open(path) as container:
         stream = container.streams.audio[0]
@@ -99,8 +92,7 @@ def decoded_blocks(
             made += len(block)
             yield block
     if not made:
-        details = f"holds less than a sample at {sample_rate} Hz"
-        raise BadRecordingError(path, "too short", details)
+        raise BadRecordingError(path, "too short", f"holds less than a sample at {sample_rate} Hz")
 
 
 def read_av_header(path: str | Path) -> AudioHeader:
@@ -123,7 +115,12 @@ def _open(path: str | Path) -> av.container.InputContainer:
     try:
         container = av.open(f"file:{path}", options=_OPTIONS, metadata_errors="replace")
     except av.FFmpegError as error:
-        raise BadRecordingError(path, *_why_not_opened(head)) from error
+        kind, details = "truncated", "lacks its index (moov atom)"
+        if head[4:8] != b"ftyp":
+            kind, details = "not audio", f"begins with {head[:16]!r}"
+        elif len(head) < _HEAD_BYTES and not head.partition(b"mdat")[2]:
+            kind, details = "header only", f"ends after {len(head)} bytes"
+        raise BadRecordingError(path, kind, details) from error
     streams = container.streams.audio
     if streams and streams[0].codec_context is not None:
         return container
@@ -131,15 +128,6 @@ def _open(path: str | Path) -> av.container.InputContainer:
     if streams:
         raise BadRecordingError(path, "damaged", "does not say how its audio is encoded")
     raise BadRecordingError(path, "without audio", "has no audio stream")
-
-
-def _why_not_opened(head: bytes) -> tuple[str, str]:
-    """Kind and details for a file that FFmpeg does not open, from its first bytes."""
-    if head[4:8] != b"ftyp":
-        return "not audio", f"begins with {head[:16]!r}"
-    if len(head) < _HEAD_BYTES and not head.partition(b"mdat")[2]:
-        return "header only", f"ends after {len(head)} bytes"
-    return "truncated", "lacks its index (moov atom)"
 
 
 def _frames(
@@ -180,10 +168,7 @@ def _averaged(
     promised_seconds: float | None,
     tolerance_seconds: float,
 ) -> Iterator[NDArray[np.float32]]:
-    """The mean of all channels of planar frames, many frames to a block (samples,).
-
-    Raises BadRecordingError at the end if there were fewer than promised.
-    """
+    """The mean of all channels in blocks (samples,) of many frames; raises if there are too few."""
     held: list[NDArray[np.float32]] = []
     samples, seconds = 0, 0.0
     for frame in frames:

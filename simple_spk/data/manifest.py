@@ -1,53 +1,32 @@
 """The table of utterances: which file, how long, which speaker."""
 
-import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.data.text_table import (
-    TextColumn,
-    misfit,
-    open_text,
-    read_fields,
-    read_file_table,
-    write_table,
-)
+from simple_spk.data import text_table
+from simple_spk.data.text_table import FileTable
 from simple_spk.schedules import StepwiseValue
 
 COLUMNS = ("ID", "wav", "duration", "spk_id")
 
 
-@dataclass(frozen=True, eq=False)
-class Manifest:
-    """A manifest as columns, without a Python object per row, so that data workers share it.
+class Manifest(FileTable):
+    """A table of recordings, which are the files, and their speakers, which are the classes."""
 
-    ``speakers`` are the distinct spk_id in alphabetical order; ``speaker_of_row`` indexes them and
-    is the training label. Paths in the file may be relative to the folder of the manifest.
-    """
+    wav = FileTable.file
 
-    path: Path
-    wavs: TextColumn
-    durations_seconds: NDArray[np.float32]
-    speaker_of_row: NDArray[np.int32]
-    speakers: tuple[str, ...]
-    ids: TextColumn | None  # None if they were not asked for
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        """The distinct spk_id in alphabetical order."""
+        return self.classes
 
-    def __len__(self) -> int:
-        return len(self.wavs)
-
-    def wav(self, row: int) -> Path:
-        """Where the recording of a row lies."""
-        return self.path.parent / self.wavs[row]
-
-    @functools.cached_property
-    def row_of_id(self) -> dict[str, int]:
-        """From an utterance's ID to its row."""
-        assert self.ids is not None, "the manifest was read without its IDs"
-        return {name: row for row, name in enumerate(self.ids)}
+    @property
+    def speaker_of_row(self) -> NDArray[np.int32]:
+        """The index (n,) of each row's speaker, which is the training label."""
+        return self.class_of_row
 
 
 def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
@@ -55,24 +34,13 @@ def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
 
     Training needs no IDs: leaving them out saves nearly half of the memory.
     """
-    table = read_file_table(path, COLUMNS, with_ids)
-    return Manifest(
-        path=table.path,
-        wavs=table.files,
-        durations_seconds=table.durations,
-        speaker_of_row=table.class_of_row,
-        speakers=table.classes,
-        ids=table.ids,
-    )
+    return text_table.read_file_table(Manifest, path, COLUMNS, with_ids)
 
 
 def count_speakers(
     path: str | Path, speeds: Sequence[float] | Mapping[int, Sequence[float]] = (1.0,)
 ) -> int:
-    """How many speakers a manifest has; a YAML file can ask for it with !apply.
-
-    With ``speeds`` as the sampler takes them, each speaker counts once at each of them.
-    """
+    """The number of speakers of a manifest times that of the sampler's ``speeds``, for !apply."""
     most = max(map(len, StepwiseValue("speeds", speeds, tuple).values))
     return len(read_manifest(path, with_ids=False).speakers) * most
 
@@ -84,12 +52,9 @@ def write_manifest(
     durations_seconds: Sequence[float],
     speakers: Sequence[str],
 ) -> None:
-    """Write the utterances, one per row, as ``read_manifest`` reads them, completely or not at all.
-
-    Paths in ``wavs`` are absolute, or relative to the folder of the manifest.
-    """
+    """Write a manifest; paths in ``wavs`` are absolute, or relative to its folder."""
     durations = [f"{duration:.3f}" for duration in durations_seconds]
-    write_table(path, dict(zip(COLUMNS, (ids, wavs, durations, speakers), strict=True)))
+    text_table.write_table(path, dict(zip(COLUMNS, (ids, wavs, durations, speakers), strict=True)))
 
 
 def read_speakers(path: str | Path, recordings: Sequence[str]) -> NDArray[np.int64]:
@@ -98,7 +63,12 @@ def read_speakers(path: str | Path, recordings: Sequence[str]) -> NDArray[np.int
     The file is a manifest (.csv), or lines of ``recording speaker``.
     """
     path = Path(path)
-    speaker_of_id = _from_manifest(path) if path.suffix == ".csv" else _from_lines(path)
+    if path.suffix == ".csv":
+        manifest = read_manifest(path)
+        speakers = manifest.speaker_of_row.tolist()
+        speaker_of_id = dict(zip(manifest.row_of_id, speakers, strict=True))
+    else:
+        speaker_of_id = _speaker_of_line(path)
     missing = [name for name in recordings if name not in speaker_of_id]
     if missing:
         raise ValueError(
@@ -108,19 +78,14 @@ def read_speakers(path: str | Path, recordings: Sequence[str]) -> NDArray[np.int
     return np.array([speaker_of_id[name] for name in recordings], dtype=np.int64)
 
 
-def _from_manifest(path: Path) -> dict[str, int]:
-    """The speaker's number of each ID of a manifest."""
-    manifest = read_manifest(path)
-    speakers = manifest.speaker_of_row.tolist()
-    return {name: speakers[row] for name, row in manifest.row_of_id.items()}
-
-
-def _from_lines(path: Path) -> dict[str, int]:
+def _speaker_of_line(path: Path) -> dict[str, int]:
     """The speaker's number of each recording of an utt2spk file."""
-    with open_text(path, "speakers") as file:
-        table = read_fields(file, path, 2)
+    with text_table.open_text(path, "speakers") as file:
+        table = text_table.read_fields(file, path, 2)
     if table is None or not table.words:
-        raise misfit(path, "speakers", lambda fields: len(fields) == 2, "'recording speaker'")
+        raise text_table.misfit(
+            path, "speakers", lambda fields: len(fields) == 2, "'recording speaker'"
+        )
     recordings, (rows,) = table.index(0)
     if len(recordings) < len(rows):
         repeated = int(np.flatnonzero(np.diff(np.maximum.accumulate(rows)) == 0)[0]) + 1

@@ -1,4 +1,4 @@
-"""Which recordings are meant: audio files, folders of them, lists and manifests, with their ids."""
+"""Recordings named by audio files, folders, lists and manifests, with their ids."""
 
 import os
 from collections import Counter
@@ -13,27 +13,29 @@ LIST_SUFFIXES = (".txt", ".lst", ".list", ".scp")
 
 
 class NamedRecordings(NamedTuple):
-    """Recordings and what they are called; ids are distinct."""
+    """Recordings and their distinct ids."""
 
     ids: list[str]
     paths: list[Path]
 
 
 def find_recordings(sources: Sequence[Path]) -> NamedRecordings:
-    """The recordings that files, folders and lists name, in that order.
+    """The recordings of files, folders and lists, in that order.
 
-    An id is a file's name, its path below a folder, the ID of a manifest (.csv), or what a list
-    calls it. Lists (.txt, .lst, .list, .scp) have lines of a path, or of an id and a path;
-    relative paths are looked for beside the list, then in the current folder.
+    An id is a file's name, its path below a folder, its ID in a manifest (.csv), or its id in a
+    list. Lists (.txt, .lst, .list, .scp) have lines of a path, or of an id and a path; relative
+    paths are relative to the list's folder, or else to the current one.
     """
     ids: list[str] = []
     paths: list[Path] = []
     for source in sources:
         if source.is_dir():
-            found = NamedRecordings([], _audio_below(source))
-            found.ids.extend(path.relative_to(source).as_posix() for path in found.paths)
+            files = _audio_below(source)
+            found = NamedRecordings([p.relative_to(source).as_posix() for p in files], files)
         elif source.suffix.lower() == ".csv":
-            found = _of_manifest(source)
+            manifest = read_manifest(source)
+            files = [manifest.wav(row) for row in range(len(manifest))]
+            found = NamedRecordings(list(manifest.row_of_id), files)
         elif source.suffix.lower() in LIST_SUFFIXES:
             found = _of_list(source)
         else:
@@ -43,17 +45,9 @@ def find_recordings(sources: Sequence[Path]) -> NamedRecordings:
     name, count = Counter(ids).most_common(1)[0]
     if count > 1:
         raise ValueError(
-            f"{count} recordings would get one id, {name}: embed their folders one at a time, or "
-            "give a list with ids"
+            f"{count} recordings have one id, {name}: embed their folders separately, or list ids"
         )
     return NamedRecordings(ids, paths)
-
-
-def _of_manifest(path: Path) -> NamedRecordings:
-    """The recordings of a manifest, by its IDs."""
-    manifest = read_manifest(path)
-    paths = [manifest.wav(row) for row in range(len(manifest))]
-    return NamedRecordings(list(manifest.row_of_id), paths)
 
 
 def _of_list(path: Path) -> NamedRecordings:
@@ -68,7 +62,7 @@ def _of_list(path: Path) -> NamedRecordings:
     piped = next((line for line in lines if line.endswith("|")), None)
     if piped is not None:
         raise ValueError(f"{path}: {piped[:200]!r} is a command; commands are never run")
-    # Paths may have spaces, so that the first line must tell which kind of list it is.
+    # Paths may have spaces: the first line tells whether lines have ids.
     head = lines[0].split(maxsplit=1)
     has_ids = len(head) == 2 and (
         path.suffix.lower() == ".scp"
@@ -84,13 +78,13 @@ def _of_list(path: Path) -> NamedRecordings:
 
 
 def _beside(list_path: Path, name: str) -> Path:
-    """Where a list's recording lies: beside the list, or else where the name itself says."""
+    """The path of a list's recording: relative to the list, or else to the current folder."""
     beside = list_path.parent / name
     return beside if beside.exists() else Path(name)
 
 
 def _audio_below(folder: Path) -> list[Path]:
-    """All audio files in a folder and those within, links followed."""
+    """All audio files below a folder, links followed."""
 
     def fail(error: OSError) -> None:
         raise error  # which os.walk would pass over

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,10 +50,10 @@ class ClassSampler(Sampler[list[Example]]):
         class_of_row: NDArray[np.int32],
         classes_per_batch: int,
         rows_per_class: int,
-        batches_per_epoch: int | None,
         count_exponent: float,
         minimum_rows: int,
-        seed: int,
+        batches_per_epoch: int | None = None,
+        seed: int = 0,
     ) -> None:
         words, wanted = self.words, f"{self.words.classes}_per_batch"
         for name, number in (
@@ -63,7 +63,12 @@ class ClassSampler(Sampler[list[Example]]):
         ):
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, not {number}")
-        self.rows = _grouped(class_of_row)
+        # The rows of a class together, as prepared tables mostly have them.
+        is_grouped = (class_of_row[1:] >= class_of_row[:-1]).all()
+        order = (
+            np.arange(len(class_of_row)) if is_grouped else np.argsort(class_of_row, kind="stable")
+        )
+        self.rows = order.astype(np.int32)
         counts = np.bincount(class_of_row)
         first_rows = np.cumsum(counts) - counts
         kept = np.flatnonzero(counts >= max(1, minimum_rows))
@@ -74,13 +79,12 @@ class ClassSampler(Sampler[list[Example]]):
             )
         if classes_per_batch % world_size():
             raise ValueError(
-                f"{wanted} {classes_per_batch} must be a multiple of the number of "
-                f"processes, {world_size()}"
+                f"{wanted} {classes_per_batch} must be a multiple of the {world_size()} processes"
             )
-        if len(kept) < np.count_nonzero(counts):
-            missing = np.count_nonzero(counts) - len(kept)
+        present = np.count_nonzero(counts)
+        if len(kept) < present:
             logger.warning(
-                f"{missing} of {np.count_nonzero(counts)} {words.classes} have fewer than "
+                f"{present - len(kept)} of {present} {words.classes} have fewer than "
                 f"{minimum_rows} {words.rows} and are left out"
             )
         self.classes, self.number_of_classes = kept, len(counts)
@@ -116,15 +120,15 @@ class ClassSampler(Sampler[list[Example]]):
         """The generator of all randomness in a batch."""
         return np.random.default_rng((self.seed, self.epoch, number))
 
-    @property
-    def share(self) -> slice:
-        """Which classes of a batch belong to this process."""
-        return slice(rank(), None, world_size())
+    def share(self, *columns: Any) -> Iterator[tuple[Any, ...]]:
+        """This process's examples of a batch, from columns that broadcast to (P, K)."""
+        shape = self.classes_per_batch, self.rows_per_class
+        mine = slice(rank(), None, world_size())  # of the classes
+        values = (np.broadcast_to(one, shape)[mine].ravel().tolist() for one in columns)
+        return zip(*values, strict=True)
 
     def draw_classes(self, random: np.random.Generator, copies: int = 1) -> NDArray[np.int64]:
-        """Distinct places (P,) in ``self.classes``, drawn one after the other by weight.
-
-        With several copies of each class, equally likely, the result is copy * classes + place.
+        """Distinct places (P,) in ``self.classes``, or copy * classes + place, drawn by weight.
 
         With few classes, or a few that outweigh all others, the P smallest of exponential
         variables with the weights as rates. Else the first P distinct ones of a draw with
@@ -165,13 +169,6 @@ def draw_seeds(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[n
     return random.integers(2**62, size=shape)
 
 
-def _grouped(class_of_row: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The numbers of all rows, those of a class together; 32 bits are enough for them."""
-    if (class_of_row[1:] >= class_of_row[:-1]).all():  # as prepared tables mostly are
-        return np.arange(len(class_of_row), dtype=np.int32)
-    return np.argsort(class_of_row, kind="stable").astype(np.int32)
-
-
 class Crop(NamedTuple):
     """One training example to be read, and all that is random about it."""
 
@@ -186,16 +183,14 @@ class Crop(NamedTuple):
 class SpeakerSampler(ClassSampler[Crop]):
     """Batches of ``speakers_per_batch`` x ``recordings_per_speaker`` crops of one common length.
 
-    Speakers and their recordings are drawn as ``ClassSampler`` says.
-
     Arguments:
         speaker_of_row: the speaker (0, 1, ...) of each manifest row.
         crop_seconds: shortest and longest crop; one length is drawn for each batch. A mapping
             {epoch: [shortest, longest]} changes them at the start of these epochs (1, 2, ...).
         speeds: each speaker counts as one more speaker at each of these speeds, which must begin
             with 1.0. A mapping {epoch: speeds} changes them, too.
-        batches_per_epoch: how many batches an epoch has (None: as many as cover the rows once).
         minimum_recordings: speakers with fewer recordings are left out.
+        epochs: batches_per_epoch and seed, as ``ClassSampler`` takes them.
     """
 
     words = Words("speakers", "recordings", "recordings_per_speaker")
@@ -207,11 +202,10 @@ class SpeakerSampler(ClassSampler[Crop]):
         recordings_per_speaker: int,
         crop_seconds: Sequence[float] | Mapping[int, Sequence[float]] = (3.0, 8.0),
         sample_rate: int = SAMPLE_RATE,
-        batches_per_epoch: int | None = None,
         count_exponent: float = 0.5,
         minimum_recordings: int = 2,
-        seed: int = 0,
         speeds: Sequence[float] | Mapping[int, Sequence[float]] = (1.0,),
+        **epochs: Any,
     ) -> None:
         self.crop_seconds = StepwiseValue("crop_seconds", crop_seconds, crop_limits)
         self.sample_rate = sample_rate
@@ -220,10 +214,9 @@ class SpeakerSampler(ClassSampler[Crop]):
             speaker_of_row,
             speakers_per_batch,
             recordings_per_speaker,
-            batches_per_epoch,
             count_exponent,
             minimum_recordings,
-            seed,
+            **epochs,
         )
 
     def batch(self, number: int) -> list[Crop]:
@@ -237,17 +230,8 @@ class SpeakerSampler(ClassSampler[Crop]):
         rows = self.draw_rows(random, speakers)
         positions = random.random(rows.shape)
         seeds = draw_seeds(random, rows.shape)
-        share = self.share
-        crops = zip(
-            rows[share].ravel().tolist(),
-            labels[share].repeat(self.rows_per_class).tolist(),
-            positions[share].ravel().tolist(),
-            [samples] * rows[share].size,
-            speeds[speed_of][share].repeat(self.rows_per_class).tolist(),
-            seeds[share].ravel().tolist(),
-            strict=True,
-        )
-        return [Crop(*crop) for crop in crops]
+        columns = (rows, labels[:, None], positions, samples, speeds[speed_of][:, None], seeds)
+        return [Crop(*crop) for crop in self.share(*columns)]
 
 
 def crop_limits(seconds: Sequence[float]) -> tuple[float, float]:

@@ -1,24 +1,24 @@
 """Tables in text files: lines of fields between spaces, and CSV files, read block by block.
 
-polars splits the blocks: it is about as fast as pyarrow here, takes less memory for score files,
-and can hash a column, which finds repeated IDs. Its categories turn names into integers, so that
-there is no Python object per row. What polars refuses is read line by line, to name the line.
-Tables come out as arrays: forked data workers share them, and never call polars, whose threads do
+polars splits the blocks, which takes less memory than pyarrow, and its categories turn names into
+integers: there is no Python object per row. What polars refuses is read line by line, to name the
+line. Tables become arrays: forked data workers share them, and cannot use polars, whose threads do
 not survive a fork.
 """
 
 import codecs
 import csv
+import functools
 import gzip
 import io
 import itertools
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from simple_spk.io.atomic_file import atomic_write
 
-BLOCK_BYTES = 1 << 24
+BLOCK_BYTES = 1 << 21  # larger ones take more memory and are not faster
 ROWS_AT_ONCE = 1 << 16  # of CSV files that the csv module reads
 LONGEST_FIELD_BYTES = 2048  # a longer field is a sign of a damaged file
 WHITESPACE = b" \t\n\r\v\f"  # as bytes.split has it
@@ -89,15 +89,35 @@ class TextColumn:
         return self.characters[self.ends[row - 1] if row else 0 : self.ends[row]].decode()
 
 
-class FileTable(NamedTuple):
-    """What manifests of any kind have; ``class_of_row`` indexes ``classes``, in sorted order."""
+@dataclass(frozen=True, eq=False)
+class FileTable:
+    """A CSV file that lists files of sorted ``classes``, which ``class_of_row`` (n,) indexes.
+
+    Paths in it may be relative to its folder. Data workers share its columns.
+    """
 
     path: Path
     files: TextColumn
     class_of_row: NDArray[np.int32]
     classes: tuple[str, ...]
-    ids: TextColumn | None  # None if they were not asked for
-    durations: NDArray[np.float32]  # seconds; empty without such a column
+    ids: TextColumn | None  # None if they were not requested
+    durations_seconds: NDArray[np.float32]  # empty without such a column
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def file(self, row: int) -> Path:
+        """The path of the file of a row."""
+        return self.path.parent / self.files[row]
+
+    @functools.cached_property
+    def row_of_id(self) -> dict[str, int]:
+        """The row of each ID, in the order of the rows."""
+        assert self.ids is not None, f"{self.path} was read without its IDs"
+        return {name: row for row, name in enumerate(self.ids)}
+
+
+Table = TypeVar("Table", bound=FileTable)
 
 
 class _NameCodes:
@@ -116,8 +136,7 @@ def open_text(path: Path, kind: str) -> IO[bytes]:
     """A text file of some kind, opened for reading, and unpacked on the way if it is gzipped."""
     if not path.exists():
         raise FileNotFoundError(
-            f"{kind} {path} does not exist; check the spelling, and that a relative path "
-            f"starts from the current directory, {Path.cwd()}"
+            f"{kind} {path} does not exist: check it; relative paths start from {Path.cwd()}"
         )
     if path.is_dir():
         raise IsADirectoryError(f"{kind} {path} is a folder: name a file in it")
@@ -148,22 +167,19 @@ def first_line(file: IO[bytes], path: Path) -> bytes | None:
 def read_fields(
     file: IO[bytes], path: Path, columns: int, numeric: Sequence[int] = (), skip_blank: bool = False
 ) -> FieldTable | None:
-    """The fields of a text, some columns of them numbers; None if a line has more or fewer.
+    """The fields of a text between whitespace, some columns numbers; None if a line misfits.
 
-    Fields are separated by spaces, tabs and the like, as ``bytes.split`` has it. Blank lines at
-    the end do not count, nor do others with ``skip_blank``.
+    Blank lines at the end do not count, nor do others with ``skip_blank``.
     """
     codes = _NameCodes()
     names = [pl.col(f"column_{c}").cast(codes.dtype) for c in range(columns) if c not in numeric]
-    grown: list[array[Any]] = [
-        array("d" if column in numeric else "I") for column in range(columns)
-    ]
+    grown: list[array[Any]] = [array("d" if c in numeric else "I") for c in range(columns)]
     for _, block in _blocks(file, path):
         is_plain = not any(mark in block for mark in (b"\t", b"\r", b"\v", b"\f"))
         frame = _frame(block, " ", columns) if is_plain else None
-        if frame is None or _has_nulls(frame):
+        if frame is None:
             frame = _frame(_single_spaced(block, skip_blank), " ", columns)
-        if frame is None or _has_nulls(frame):
+        if frame is None:
             return None
         for column, series in zip(grown, frame.with_columns(names), strict=True):
             is_text = series.dtype == pl.String
@@ -206,13 +222,16 @@ def is_number(text: str | bytes) -> bool:
     return True
 
 
-def read_file_table(path: str | Path, columns: Sequence[str], with_ids: bool = True) -> FileTable:
-    """The rows of a CSV file with columns for the ID, the file, perhaps ``duration``, the class."""
+def read_file_table(
+    kind: type[Table], path: str | Path, columns: Sequence[str], with_ids: bool = True, **more: Any
+) -> Table:
+    """The rows of a CSV file with columns for the ID, the file, perhaps ``duration``, the class.
+
+    ``more`` are fields that this kind of table has besides those of ``FileTable``.
+    """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(
-            f"no manifest at {path}: prepare the data first, or correct the path"
-        )
+        raise FileNotFoundError(f"no manifest at {path}: prepare the data first, or correct it")
     id_column, file_column, *others, class_column = columns
     size = path.stat().st_size
     files, ids = TextColumn(size), TextColumn(size) if with_ids else None
@@ -220,43 +239,50 @@ def read_file_table(path: str | Path, columns: Sequence[str], with_ids: bool = T
     code_of_class = _NameCodes()
     for line, frame in csv_frames(path, columns):
         for texts in frame:
-            _require_sane_lengths(path, line, texts)
+            lengths = texts.str.len_bytes().to_numpy()
+            is_sane = (lengths > 0) & (lengths <= LONGEST_FIELD_BYTES)
+            _require(is_sane, path, line, texts)
         files.append(frame[file_column])
         if ids is not None:
             ids.append(frame[id_column])
         id_hashes.frombytes(frame[id_column].hash().to_numpy().tobytes())
         class_codes = frame[class_column].cast(code_of_class.dtype).to_physical()
         codes.frombytes(class_codes.to_numpy().tobytes())
-        if others:
-            durations = _numbers(frame[others[0]])
-            _require_durations(path, line, frame[others[0]], durations)
+        for texts in map(frame.get_column, others):
+            durations = _numbers(texts)
+            is_positive = np.isfinite(durations) & (durations > 0.0)
+            _require(is_positive, path, line, texts)
             seconds.frombytes(durations.astype(np.float32).tobytes())
     if not codes:
         raise ValueError(f"{path} lists nothing: prepare the data again")
     hashes = np.frombuffer(id_hashes, np.uint64)
     hashes.sort()
-    if (hashes[1:] == hashes[:-1]).any():
-        _require_distinct_ids(path, id_column)
+    if (hashes[1:] == hashes[:-1]).any():  # two rows have one ID, or, very rarely, one hash
+        counts = Counter(
+            name for _, frame in csv_frames(path, columns) for name in frame[id_column]
+        )
+        name, count = counts.most_common(1)[0]
+        if count > 1:
+            raise ValueError(f"{path}: the {id_column} {name} stands in {count} rows, not in one")
+    del hashes, id_hashes  # before numpy widens the codes below, which takes as much memory
     words = code_of_class.words()
     order = sorted(range(len(words)), key=words.__getitem__)
     class_of_row = np.frombuffer(codes, np.int32)
     np.take(np.argsort(order).astype(np.int32), class_of_row, out=class_of_row, mode="clip")
-    return FileTable(
+    return kind(
         path=path.resolve(),
         files=files,
         class_of_row=class_of_row,
         classes=tuple(words[code] for code in order),
         ids=ids,
-        durations=np.frombuffer(seconds, np.float32),
+        durations_seconds=np.frombuffer(seconds, np.float32),
+        **more,
     )
 
 
 def write_table(path: str | Path, columns: Mapping[str, Sequence[str]]) -> None:
     """Write columns of texts as a CSV file, complete or not at all."""
-    with (
-        atomic_write(path) as partial,
-        partial.open("w", newline="", encoding="utf-8") as file,
-    ):
+    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
@@ -270,10 +296,7 @@ def csv_frames(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, pl.Dat
         if first_block is None:
             raise ValueError(f"{path} is empty: prepare the data again")
         head, _, block = first_block[1].partition(b"\n")
-        try:
-            header = next(csv.reader([head.decode()], strict=True))
-        except csv.Error as error:
-            raise ValueError(f"{path} is not a CSV file: its first line: {error}") from error
+        header = next(_rows_by_line(path, 1, iter([head])))
         missing = [name for name in columns if name not in header]
         if missing:
             raise ValueError(
@@ -292,7 +315,7 @@ def csv_frames(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, pl.Dat
                 yield line, frame.select(chosen)
                 continue
             texts = itertools.chain([block], (block for _, block in blocks))
-            rows = _rows_by_line(path, line, texts, header)
+            rows = _rows_by_line(path, line, texts, len(header))
             while some := list(itertools.islice(rows, ROWS_AT_ONCE)):
                 picked = {name: [row[place] for row in some] for name, place in place_of.items()}
                 yield line, pl.DataFrame(picked)
@@ -300,17 +323,17 @@ def csv_frames(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, pl.Dat
 
 
 def _rows_by_line(
-    path: Path, first: int, texts: Iterable[bytes], header: list[str]
+    path: Path, first: int, texts: Iterator[bytes], columns: int | None = None
 ) -> Iterator[list[str]]:
     """Rows as the csv module reads them; ``first`` is the number of the first line."""
     lines = (f"{line}\n" for text in texts for line in text.decode().split("\n"))
     reader = csv.reader(lines, strict=True)
     try:
         for row in reader:
-            if len(row) != len(header):
+            if columns is not None and len(row) != columns:
                 raise ValueError(
                     f"{path}, line {first + reader.line_num - 1}: {len(row)} fields instead of "
-                    f"{len(header)}: correct or remove the line, or prepare the data again"
+                    f"{columns}: correct or remove the line, or prepare the data again"
                 )
             yield row
     except csv.Error as error:
@@ -362,7 +385,10 @@ def _single_spaced(block: bytes, skip_blank: bool) -> bytes:
 
 
 def _frame(block: bytes, separator: str, columns: int) -> pl.DataFrame | None:
-    """The texts of a block, null where they are empty; None if a line has more or fewer fields."""
+    """The texts of a block; None if a line has more or fewer fields.
+
+    Empty fields are null in CSV files, and not allowed between spaces.
+    """
     names = [f"column_{number}" for number in range(columns)]
     try:
         frame = pl.read_csv(
@@ -375,12 +401,12 @@ def _frame(block: bytes, separator: str, columns: int) -> pl.DataFrame | None:
     except pl.exceptions.PolarsError:
         return None
     # Where no line has more separators, their number tells that none has fewer.
-    has_all = block.count(separator.encode()) == frame.height * (columns - 1)
-    return frame if has_all and frame.height == block.count(b"\n") + 1 else None
-
-
-def _has_nulls(frame: pl.DataFrame) -> bool:
-    return any(series.has_nulls() for series in frame)
+    is_whole = (
+        frame.height == block.count(b"\n") + 1
+        and block.count(separator.encode()) == frame.height * (columns - 1)
+        and (separator == "," or not any(series.has_nulls() for series in frame))
+    )
+    return frame if is_whole else None
 
 
 def _numbers(texts: pl.Series) -> NDArray[np.float64]:
@@ -392,40 +418,16 @@ def _numbers(texts: pl.Series) -> NDArray[np.float64]:
     return values
 
 
-def _require_durations(
-    path: Path, line: int, texts: pl.Series, durations: NDArray[np.float64]
-) -> None:
-    """Raise if a duration is not positive; ``line`` is that of the first."""
-    wrong = np.flatnonzero(~(np.isfinite(durations) & (durations > 0.0)))
-    if len(wrong):
-        found = f"the duration is {texts[int(wrong[0])]!r}, which no usable recording has"
-        raise _wrong_rows(path, line, wrong, found)
-
-
-def _require_sane_lengths(path: Path, line: int, texts: pl.Series) -> None:
-    """Raise if a field is empty, or absurdly long; ``line`` is that of the first row."""
-    lengths = texts.str.len_bytes().to_numpy()
-    wrong = np.flatnonzero((lengths == 0) | (lengths > LONGEST_FIELD_BYTES))
-    if len(wrong):
-        bytes_found = lengths[wrong[0]]
-        found = f"{texts.name} has {bytes_found} bytes" if bytes_found else f"{texts.name} is empty"
-        raise _wrong_rows(path, line, wrong, found)
-
-
-def _wrong_rows(path: Path, line: int, wrong: NDArray[np.int64], found: str) -> ValueError:
-    """The error that names the first of some wrong rows of a block that begins at ``line``."""
-    return ValueError(
-        f"{path}, line {line + wrong[0]}: {found} (with {len(wrong) - 1} more such lines nearby): "
-        "correct or remove them, or prepare the data again"
+def _require(is_right: NDArray[np.bool_], path: Path, line: int, texts: pl.Series) -> None:
+    """Raise if fields are wrong, and name the first of them; ``line`` is that of the first row."""
+    if is_right.all():
+        return
+    wrong = np.flatnonzero(~is_right)
+    text = texts[int(wrong[0])]
+    found = f"is {text!r}, which no usable recording has" if text else "is empty"
+    if len(text) > LONGEST_FIELD_BYTES:
+        found = f"has {len(text.encode())} bytes"
+    raise ValueError(
+        f"{path}, line {line + wrong[0]}: {texts.name} {found} (with {len(wrong) - 1} more such "
+        "lines nearby): correct or remove them, or prepare the data again"
     )
-
-
-def _require_distinct_ids(path: Path, id_column: str) -> None:
-    """Raise if two rows have one ID, and not only one hash."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        counts = Counter(row[id_column] for row in csv.DictReader(file))
-    name, count = counts.most_common(1)[0]
-    if count > 1:
-        raise ValueError(
-            f"{path}: the {id_column} {name} stands in {count} rows, but it names one of them"
-        )

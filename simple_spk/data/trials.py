@@ -9,16 +9,11 @@ from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from simple_spk.data.text_table import (
-    FieldTable,
-    first_line,
-    is_number,
-    misfit,
-    open_text,
-    read_fields,
-    shown,
-)
+from simple_spk.data import text_table
+from simple_spk.data.text_table import FieldTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +36,8 @@ class Trials:
             if side.shape != (len(self),):
                 raise ValueError(f"{name} has shape {side.shape}; expected ({len(self)},)")
             if len(side) and not 0 <= side.min() <= side.max() < len(self.ids):
-                raise ValueError(
-                    f"{name} has indexes from {side.min()} to {side.max()}; "
-                    f"expected 0 to {len(self.ids) - 1}, as there are {len(self.ids)} ids"
-                )
+                found = f"{name} has indexes from {side.min()} to {side.max()}"
+                raise ValueError(f"{found}; expected 0 to {len(self.ids) - 1}")
         if self.is_target is not None and self.is_target.shape != (len(self),):
             raise ValueError(f"is_target has shape {self.is_target.shape}; expected ({len(self)},)")
 
@@ -71,7 +64,7 @@ class LineLayout(NamedTuple):
         return (
             len(fields) == self.columns
             and (self.label is None or fields[self.label].decode() in self.labels)
-            and (self.score is None or is_number(fields[self.score]))
+            and (self.score is None or text_table.is_number(fields[self.score]))
         )
 
     def is_target(self, table: FieldTable) -> NDArray[np.bool_] | None:
@@ -101,39 +94,42 @@ def read_layouts(
 
     With ``first_only``, the first of those that the first line may have is required of all lines.
     """
-    first = first_line(file, path)
+    first = text_table.first_line(file, path)
     examples = ", ".join(repr(layout.example) for layout in layouts)
     if first is None:
         raise ValueError(f"{path} is empty; expected lines such as {examples}")
     candidates = [layout for layout in layouts if layout.fits(first.split())]
     if not candidates:
-        raise ValueError(
-            f"{path}, line 1: found {shown(first)}; expected a line such as {examples}"
-        )
+        found = text_table.shown(first)
+        raise ValueError(f"{path}, line 1: found {found}; expected a line such as {examples}")
     layout = candidates[0]
     if first_only:
         candidates = [layout]
     # Where names look like numbers, the column of scores is not known yet.
     numeric = [] if layout.score is None or len(candidates) > 1 else [layout.score]
-    table = read_fields(file, path, layout.columns, numeric)
+    table = text_table.read_fields(file, path, layout.columns, numeric)
     fitting = [] if table is None else [one for one in candidates if one.has_labels(table)]
     if table is None or not fitting:
-        raise misfit(path, kind, layout.fits, f"{layout.example!r}, the format of line 1")
+        raise text_table.misfit(
+            path, kind, layout.fits, f"{layout.example!r}, the format of line 1"
+        )
     return fitting, table
 
 
 def read_trials(path: str | Path) -> Trials:
     """The trials of a text file, plain or gzipped, in the order of its lines.
 
-    One trial per line, in one of three formats, recognized from the first line and then required
-    of all: ``0|1 enroll test`` (VoxCeleb), ``enroll test target|nontarget`` (Kaldi, WeSpeaker), and
-    ``enroll test`` (no labels). Fields are separated by spaces or tabs. No trial may stand there
-    twice; its mirror image may, as in the VoxCeleb lists, if it has the same label.
+    The first line tells the format of all: ``0|1 enroll test`` (VoxCeleb), ``enroll test
+    target|nontarget`` (Kaldi, WeSpeaker), or ``enroll test``. No trial may stand there twice; its
+    mirror image may, as in the VoxCeleb lists, if it has the same label.
     """
     path = Path(path)
-    with open_text(path, "trial list") as file:
+    with text_table.open_text(path, "trial list") as file:
         text = file.read()
     (layout,), table = read_layouts(io.BytesIO(text), path, "trial list", _LAYOUTS, first_only=True)
+    unix_text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
+    git_sha1 = hashlib.sha1(b"blob %d\0" % len(unix_text))
+    git_sha1.update(unix_text)
     ids, (enroll, test) = table.index(layout.enroll, layout.test)
     trials = Trials(
         ids=ids,
@@ -142,7 +138,7 @@ def read_trials(path: str | Path) -> Trials:
         is_target=layout.is_target(table),
         path=path,
         sha256=hashlib.sha256(text).hexdigest(),
-        git_sha1=_git_sha1(text),
+        git_sha1=git_sha1.hexdigest(),
     )
     check_distinct(trials, path)
     return trials
@@ -151,22 +147,24 @@ def read_trials(path: str | Path) -> Trials:
 def speakers_of_recordings(trials: Trials) -> NDArray[np.int64]:
     """A speaker's number (ids,) for every recording of a labeled list.
 
-    The speaker is what stands before the first / of a name (VoxCeleb), or before the first -
-    (Kaldi), if that explains every label of the list. If neither does, recordings that target
-    trials join, directly or through others, have one speaker.
+    If names do not tell it, recordings that target trials join, directly or through others, have
+    one speaker.
     """
     if trials.is_target is None:
         raise ValueError(f"{trials.path} has no labels, so they cannot tell its speakers")
     by_name = speakers_by_name(trials)
     if by_name is not None:
         return by_name
-    return _connected(
-        len(trials.ids), trials.enroll[trials.is_target], trials.test[trials.is_target]
-    )
+    edges = trials.enroll[trials.is_target], trials.test[trials.is_target]
+    graph = coo_array((np.ones(len(edges[0]), bool), edges), shape=2 * (len(trials.ids),))
+    return connected_components(graph, directed=False)[1].astype(np.int64)
 
 
 def speakers_by_name(trials: Trials) -> NDArray[np.int64] | None:
-    """A speaker's number (ids,) as names tell it, if that explains every label; else None."""
+    """A speaker's number (ids,), from the part of names before the first / (VoxCeleb) or - (Kaldi).
+
+    None if neither explains every label.
+    """
     if trials.is_target is None:
         return None
     for mark in "/-":
@@ -212,39 +210,11 @@ def name_of(trials: Trials, index: int) -> str:
     return f"{trials.ids[trials.enroll[index]]} {trials.ids[trials.test[index]]}"
 
 
-def _git_sha1(text: bytes) -> str:
-    """What git calls a file of this text with plain line feeds."""
-    unix_text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
-    digest = hashlib.sha1(b"blob %d\0" % len(unix_text))
-    digest.update(unix_text)
-    return digest.hexdigest()
-
-
 def _repetition(numbers: NDArray[np.int64]) -> tuple[int, int]:
     """Where the first number that repeats an earlier one stands, after that one; else (0, 0)."""
     ordered = np.sort(numbers)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if not len(repeated):
+    if (ordered[1:] != ordered[:-1]).all():
         return 0, 0
-    places = np.flatnonzero(np.isin(numbers, repeated))
-    _, firsts = np.unique(numbers[places], return_index=True)
-    again = int(np.delete(places, firsts)[0])
+    _, firsts = np.unique(numbers, return_index=True)
+    again = int(np.delete(np.arange(len(numbers)), firsts)[0])
     return int(np.argmax(numbers == numbers[again])), again
-
-
-def _connected(count: int, starts: NDArray[np.int32], ends: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The number (count,) of the component that each node of a graph belongs to.
-
-    Every node takes over the smallest label of its neighbors, and then that label's own label,
-    which doubles the reach of each round; so few rounds do.
-    """
-    labels = np.arange(count)
-    while True:
-        smaller = np.minimum(labels[starts], labels[ends])
-        joined = labels.copy()
-        for side in (starts, ends):
-            np.minimum.at(joined, labels[side], smaller)
-        joined = joined[joined]
-        if np.array_equal(joined, labels):
-            return np.unique(labels, return_inverse=True)[1]
-        labels = joined

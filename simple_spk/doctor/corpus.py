@@ -328,7 +328,7 @@ def files_of_manifest(path: Path) -> list[CorpusFile]:
     """The files that a manifest names, with the seconds that it promises."""
     manifest = read_manifest(path)
     speakers = [manifest.speakers[code] for code in manifest.speaker_of_row]
-    columns = (manifest.row_of_id, manifest.wavs, speakers, manifest.durations_seconds.tolist())
+    columns = (manifest.row_of_id, manifest.files, speakers, manifest.durations_seconds.tolist())
     rows = tqdm(zip(*columns, strict=True), "look for files", len(manifest), unit="file")
     places = ((name, os.path.join(manifest.path.parent, wav), *rest) for name, wav, *rest in rows)
     return [

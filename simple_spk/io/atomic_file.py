@@ -18,7 +18,6 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 DIGESTS = "files.json"  # sizes and SHA-256 of the files of a folder
-BLOCK_BYTES = 2**20
 
 
 @contextmanager
@@ -26,8 +25,7 @@ def atomic_write(path: str | Path, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it becomes ``path``. Makes the folders.
 
     If ``durable``, the content reaches the disk before the name does: a power cut leaves no empty
-    file. Each writer has a temporary file of its own, so that of several the last one wins whole.
-    Files that killed writers left behind are removed.
+    file. Of several writers the last one wins whole. Files of killed writers are removed.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "folder" / "name.txt"
@@ -40,9 +38,13 @@ def atomic_write(path: str | Path, durable: bool = True) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_left_over(path)
+    for name in glob.glob(f"{glob.escape(str(path))}.*.partial") if fcntl is not None else ():
+        # Nobody holds the lock of a dead writer any more.
+        with contextlib.suppress(OSError), open(name, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(name)
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    with partial.open("xb") as held:  # locked while it is written: see _remove_left_over
+    with partial.open("xb") as held:  # locked while it is written
         if fcntl is not None:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,16 +58,6 @@ def atomic_write(path: str | Path, durable: bool = True) -> Iterator[Path]:
             raise
     if durable:
         sync_folder(path.parent)
-
-
-def _remove_left_over(path: Path) -> None:
-    """Remove temporary files of writers that are dead: nobody holds their lock any more."""
-    if fcntl is None:
-        return
-    for name in glob.glob(f"{glob.escape(str(path))}.*.partial"):
-        with contextlib.suppress(OSError), open(name, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(name)
 
 
 def sync_file(path: Path) -> None:
@@ -122,7 +114,7 @@ def _digest(path: Path) -> tuple[int, str]:
     """Size and SHA-256 of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
+        while block := file.read(2**20):
             digest.update(block)
     return path.stat().st_size, digest.hexdigest()
 
@@ -154,10 +146,7 @@ def lock_file(file: IO[Any], refusal: str | None = None, shared: bool = False) -
 
 @contextmanager
 def lock_folder(folder: str | Path, activity: str) -> Iterator[None]:
-    """Hold a folder for this process, or refuse and name the process that holds it.
-
-    The system frees the lock when the process ends, however it ends.
-    """
+    """Hold a folder until this process ends, or refuse and name the process that holds it."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a+", encoding="utf-8", errors="replace") as file:

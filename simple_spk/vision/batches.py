@@ -26,7 +26,8 @@ class SampledImage(NamedTuple):
 class ImageSampler(ClassSampler[SampledImage]):
     """Batches of ``classes_per_batch`` x ``images_per_class`` images.
 
-    By default all classes are equally likely, as in the benchmarks of image retrieval.
+    By default all classes are equally likely, as in the benchmarks of image retrieval. ``epochs``
+    are batches_per_epoch and seed, as ``ClassSampler`` takes them.
     """
 
     words = Words("classes", "images", "images_per_class")
@@ -36,19 +37,17 @@ class ImageSampler(ClassSampler[SampledImage]):
         class_of_row: NDArray[np.int32],
         classes_per_batch: int,
         images_per_class: int,
-        batches_per_epoch: int | None = None,
         count_exponent: float = 0.0,
         minimum_images: int = 2,
-        seed: int = 0,
+        **epochs: Any,
     ) -> None:
         super().__init__(
             class_of_row,
             classes_per_batch,
             images_per_class,
-            batches_per_epoch,
             count_exponent,
             minimum_images,
-            seed,
+            **epochs,
         )
 
     def batch(self, number: int) -> list[SampledImage]:
@@ -56,15 +55,8 @@ class ImageSampler(ClassSampler[SampledImage]):
         random = self.random_of_batch(number)
         places = self.draw_classes(random)
         rows = self.draw_rows(random, places)
-        seeds = draw_seeds(random, rows.shape)
-        share = self.share
-        examples = zip(
-            rows[share].ravel().tolist(),
-            self.classes[places][share].repeat(self.rows_per_class).tolist(),
-            seeds[share].ravel().tolist(),
-            strict=True,
-        )
-        return [SampledImage(*example) for example in examples]
+        columns = (rows, self.classes[places][:, None], draw_seeds(random, rows.shape))
+        return [SampledImage(*example) for example in self.share(*columns)]
 
 
 class ImageDataset(Dataset[LabeledBatch]):
@@ -86,10 +78,7 @@ def class_image_loader(
     reader: ImageReader = read_image,
     **sampling: Any,
 ) -> DataLoader[LabeledBatch]:
-    """Batches of images (n, 3, height, width) of a table, read by ``workers`` processes (0: none).
-
-    ``sampling`` are the arguments of ``ImageSampler``; ``reader`` reads the images of the table.
-    """
+    """Batches of images (n, 3, height, width); ``sampling`` are arguments of ``ImageSampler``."""
     images = read_image_table(table, reader=reader)
     sampler = ImageSampler(images.class_of_row, **sampling)
     return labeled_loader(ImageDataset(images, transform), sampler, workers)

@@ -1,16 +1,17 @@
 """Embeddings of the images of a table, computed by all processes together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from simple_spk.distributed import gather_objects, rank, world_size
+from simple_spk.vision.batches import ImageDataset, SampledImage
 from simple_spk.vision.image_table import ImageTable
 from simple_spk.vision.transforms import Transform
 
@@ -22,8 +23,8 @@ SEED = 0  # test transforms are deterministic; a random one would treat all imag
 class EmbeddingOptions:
     """How images are embedded.
 
-    mirrored: the embedding is the mean over the image and its mirror image. A sum would change the
-    scale of similarities, and with it the meaning of the loss's learned threshold.
+    mirrored: the embedding is the mean over the image and its mirror image, which, unlike the sum,
+    keeps the scale of similarities, and so the meaning of the loss's learned threshold.
     """
 
     transform: Transform
@@ -31,21 +32,6 @@ class EmbeddingOptions:
     workers: int = 0
     mirrored: bool = False
     progress: bool = True
-
-
-class RowDataset(Dataset[Tensor]):
-    """Some rows of a table, transformed for testing."""
-
-    def __init__(self, images: ImageTable, transform: Transform, rows: Sequence[int]) -> None:
-        self.images = images
-        self.transform = transform
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.transform(self.images.read(self.rows[index]), SEED)
 
 
 def embed_images(
@@ -56,14 +42,18 @@ def embed_images(
         raise ValueError("there are no images to embed")
     mine = range(rank(), len(images), world_size())
     # A process without rows still takes part in the gathering below.
-    dataset = RowDataset(images, options.transform, mine)
-    loader = DataLoader(dataset, options.batch_size, num_workers=options.workers)
+    loader = DataLoader(
+        ImageDataset(images, options.transform),
+        options.batch_size,
+        sampler=[SampledImage(row, label=0, seed=SEED) for row in mine],
+        num_workers=options.workers,
+    )
     hidden = not options.progress or rank() > 0
     embeddings: list[NDArray[np.float32]] = []
     failed: Exception | None = None
     with tqdm(total=len(mine), unit="image", desc="embed", disable=hidden) as bar, torch.no_grad():
         try:
-            for inputs in loader:
+            for inputs, _ in loader:
                 found = embed(inputs)
                 if options.mirrored:
                     found = (found + embed(inputs.flip(-1))) / 2.0

@@ -18,8 +18,7 @@ class ImageEncoder(nn.Module):
     Arguments:
         trunk: a module with a ``feature_dim``, from images to features (n, feature_dim).
         output: further arguments of ``EmbeddingHead``.
-        freeze_batchnorm: keep the BatchNorm statistics of the trunk's initial weights. Scales and
-            shifts are still trained.
+        freeze_batchnorm: keep the trunk's BatchNorm statistics; scales and shifts are trained.
     """
 
     def __init__(
@@ -93,8 +92,7 @@ def load_weights(model: nn.Module, name: str, path: str | Path, tensors: dict[st
 class SmallTrunk(nn.Module):
     """Features (n, widths[-1]) of images (n, 3, height, width) of about 64 pixels a side.
 
-    It trains from scratch on a CPU in minutes. Each stage halves the image: a convolution with
-    stride 2, then one with a residual connection.
+    It trains on a CPU in minutes. Each stage halves the image, and has a residual connection.
     """
 
     def __init__(self, widths: Sequence[int] = (24, 48, 96, 192)) -> None:

@@ -23,9 +23,8 @@ def read_image(path: str | Path) -> Tensor:
 def decode_image(source: Path | bytes, path: str) -> Tensor:
     """RGB, uint8 (3, height, width), of an image file or its bytes; messages name ``path``."""
     try:
-        with Image.open(
-            io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS
-        ) as image:
+        file = io.BytesIO(source) if isinstance(source, bytes) else source
+        with Image.open(file, formats=FORMATS) as image:
             _require_usable(path, image)
             pixels = np.array(image.convert("RGB"))  # decodes; a truncated file fails here
     except UnidentifiedImageError as error:
@@ -33,9 +32,7 @@ def decode_image(source: Path | bytes, path: str) -> Tensor:
     except ValueError:
         raise
     except Exception as error:  # decoders raise many kinds of errors on damaged files
-        raise ValueError(
-            f"{path} is damaged or truncated ({error}): fetch it again or leave it out"
-        ) from error
+        raise ValueError(f"{path} is damaged or truncated ({error}): fetch it again") from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 

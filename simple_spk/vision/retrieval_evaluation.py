@@ -124,9 +124,8 @@ def concatenated_metrics(
 ) -> dict[str, Any]:
     """Metrics of an ensemble of models, in which the score of a pair is the sum over the models.
 
-    For the cosine, this ranks like the cosine of the concatenated unit-length embeddings. SimPLE's
-    similarity is a log odds up to a constant: the sum keeps the lengths, in which each model
-    expresses its confidence and which normalization would remove.
+    SimPLE's similarity is a log odds up to a constant: the sum keeps the lengths, in which each
+    model expresses its confidence and which normalization would remove.
     """
     if any(model.ids != models[0].ids for model in models):
         raise ValueError("the models were tested on different images: test them on the same ones")

@@ -1,10 +1,9 @@
 """Retrieval metrics: Precision@1, R-Precision, MAP@R, Recall@K, NMI.
 
 Every item is a query once, and all others are its gallery, ranked by the model's own similarity.
-With tied scores, a metric is its mean over all orders of the tied items: it does not depend on the
-order of the rows or on a sorting algorithm, and a model that gives all pairs the same score is at
-chance level. Items without another of their class are in the gallery only. The matrix of all pairs
-is never in memory.
+With tied scores, a metric is its mean over all orders of the tied items: a model that gives all
+pairs the same score is at chance level. Items without another of their class are in the gallery
+only. The matrix of all pairs is never in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +38,8 @@ def retrieval_metrics(
     queries, keys (n, product_dim): embeddings mapped by a ``Similarity`` so that the score of query
     i and item j is the inner product of row i and row j. labels (n,): the class of each.
     """
-    others = class_sizes(labels) - 1
+    _, inverse, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+    others = sizes[inverse] - 1
     if not (others > 0).any():
         raise ValueError("no class has two items: no query has a relevant item")
     if not (torch.isfinite(queries).all() and torch.isfinite(keys).all()):
@@ -56,15 +56,13 @@ def retrieval_metrics(
         in_range = ties.places < relevant[:, None]
         chance = ties.right / ties.size
         precision = ties.expected_precision()
-        recall = [ties.chance_of_any(min(k, most)) for k in recall_at]
-        sums += torch.stack(
-            [
-                chance[:, 0].sum(),
-                ((chance * in_range).sum(1) / relevant).sum(),
-                ((chance * precision * in_range).sum(1) / relevant).sum(),
-                *(one.sum() for one in recall),
-            ]
-        ).double()
+        metrics = [
+            chance[:, 0],
+            (chance * in_range).sum(1) / relevant,
+            (chance * precision * in_range).sum(1) / relevant,
+            *(ties.chance_of_any(min(k, most)) for k in recall_at),
+        ]
+        sums += torch.stack([one.sum() for one in metrics]).double()
         count += len(found.queries)
     first, r_precision, map_at_r, *recalls = (100.0 * sums / count).tolist()
     return {
@@ -118,25 +116,20 @@ def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class _Ties:
-    """Groups of tied scores among neighbors; attributes (m, k) describe the group of each rank.
+    """The group of tied scores of each rank among neighbors; attributes are (m, k).
 
-    size: number of items, including those beyond rank k.
-    right: number of relevant items among them.
-    start: first rank, from 0.
-    before: number of relevant items before the group.
+    size, right: number of items and of relevant items, including those beyond rank k.
+    start, before: first rank, from 0, and number of relevant items before the group.
     """
 
     def __init__(self, found: Neighbors, labels: Tensor) -> None:
         matches = (labels[found.rows] == labels[found.queries][:, None]).double()
-        number = len(matches), matches.shape[1]
-        self.places = torch.arange(number[1]).expand(number)
-        begins = torch.ones(number, dtype=torch.bool)
+        self.places = torch.arange(matches.shape[1]).expand_as(matches)
+        begins = torch.ones_like(matches, dtype=torch.bool)
         begins[:, 1:] = found.scores[:, 1:] != found.scores[:, :-1]
         group = begins.cumsum(1) - 1
-        sizes = torch.zeros(number, dtype=torch.float64).scatter_add_(
-            1, group, torch.ones(number, dtype=torch.float64)
-        )
-        right = torch.zeros(number, dtype=torch.float64).scatter_add_(1, group, matches)
+        sizes = torch.zeros_like(matches).scatter_add_(1, group, torch.ones_like(matches))
+        right = torch.zeros_like(matches).scatter_add_(1, group, matches)
         last = group[:, -1:]
         before = right.cumsum(1) - right
         sizes.scatter_(1, last, found.tied_last[:, None].double())
@@ -166,12 +159,6 @@ class _Ties:
         none = torch.where(wrong >= drawn, log_none.exp(), 0.0)
         none = torch.where(right == 0, 1.0, none)
         return torch.where(before > 0, 1.0, 1.0 - none)
-
-
-def class_sizes(labels: Tensor) -> Tensor:
-    """The size (n,) of the class of each item."""
-    _, inverse, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-    return counts[inverse]
 
 
 def clustering_nmi(embeddings: Tensor, labels: Tensor, seed: int = 0) -> float:

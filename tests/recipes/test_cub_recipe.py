@@ -103,7 +103,7 @@ def test_the_original_archive_is_unpacked_and_must_be_complete(
     assert counts["train"] == counts["test"] == 32
     ours, theirs = (read_image_table(folder / "test.csv") for folder in (tmp_path / "data", data))
     assert [ours.ids[row] for row in range(32)] == [theirs.ids[row] for row in range(32)]
-    assert ours.images[0].startswith("CUB_200_2011/images/")  # the folder can be moved
+    assert ours.files[0].startswith("CUB_200_2011/images/")  # the folder can be moved
     assert torch.equal(ours.read(5), theirs.read(5))
     assert prepare_cub(tmp_path / "CUB.tgz", tmp_path / "data") == counts
     lost = next((tmp_path / "data/CUB_200_2011/images").glob("*/*.jpg"))

@@ -94,7 +94,7 @@ def test_a_bin_file_becomes_images_and_pairs(tmp_path):
         one, other = int(pairs.trials.ids[enroll]), int(pairs.trials.ids[test])
         assert other == one + 1 and is_same[one // 2] == same
     rows = {found.images.ids[row]: row for row in range(48)}
-    assert found.images.image(rows["000007"]).read_bytes() == images[7]
+    assert found.images.file(rows["000007"]).read_bytes() == images[7]
     images[3] = b"no image"
     (tmp_path / "bad.bin").write_bytes(pickle.dumps((images, is_same)))
     with pytest.raises(ValueError, match=r"bad\.bin, image 3"):
