@@ -5,9 +5,12 @@ import tempfile
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from simple_spk.data.trials import Trials
 from simple_spk.io.atomic_file import write_text
+
+if TYPE_CHECKING:  # commands about two recordings read no lists
+    from simple_spk.data.trials import Trials
 
 STANDARD_OUTPUT = Path("-")
 OUTPUT_OPTIONS = ("output", "json", "report", "det", "save_embeddings")
@@ -45,7 +48,7 @@ def inputs_of(options: Namespace) -> list[Path]:
     return [one for one in flat if isinstance(one, Path)]
 
 
-def score_files(output: Path | None, lists: Sequence[Trials]) -> list[Path | None]:
+def score_files(output: Path | None, lists: "Sequence[Trials]") -> list[Path | None]:
     """The score file of each list: ``output``, or with several lists, a file in that folder."""
     if output is None or len(lists) == 1:
         return [output] * len(lists)

@@ -9,8 +9,6 @@ from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from simple_spk.data import text_table
 from simple_spk.data.text_table import FieldTable
@@ -155,6 +153,9 @@ def speakers_of_recordings(trials: Trials) -> NDArray[np.int64]:
     by_name = speakers_by_name(trials)
     if by_name is not None:
         return by_name
+    from scipy.sparse import coo_array  # takes long to import, and few need it
+    from scipy.sparse.csgraph import connected_components
+
     edges = trials.enroll[trials.is_target], trials.test[trials.is_target]
     graph = coo_array((np.ones(len(edges[0]), bool), edges), shape=2 * (len(trials.ids),))
     return connected_components(graph, directed=False)[1].astype(np.int64)

@@ -328,7 +328,7 @@ def test_a_prepared_folder_keeps_its_test_speakers(prepared, tmp_path, monkeypat
         (("c,test", "c,dev"), "line 18: the split is 'dev'"),
         (("s0,c,train", "s0,c,test"), "in train and test, such as s0"),
         (("c/s3/1.wav", "c/s3/7.wav"), r"1 files that are not there.*7\.wav"),
-        (("0.9,s0", "long,s0"), "line 2: duration is 'long'"),
+        (("0.9,s0", "long,s0"), "line 2: the duration is 'long'"),
     ],
 )
 def test_mistakes_in_a_prepared_folder_are_named(prepared, change, words):
