@@ -65,10 +65,9 @@ class ClassSampler(Sampler[list[Example]]):
                 raise ValueError(f"{name} must be at least 1, not {number}")
         # The rows of a class together, as prepared tables mostly have them.
         is_grouped = (class_of_row[1:] >= class_of_row[:-1]).all()
-        order = (
-            np.arange(len(class_of_row)) if is_grouped else np.argsort(class_of_row, kind="stable")
-        )
-        self.rows = order.astype(np.int32)
+        self.rows = np.arange(len(class_of_row), dtype=np.int32)
+        if not is_grouped:
+            self.rows = np.argsort(class_of_row, kind="stable").astype(np.int32)
         counts = np.bincount(class_of_row)
         first_rows = np.cumsum(counts) - counts
         kept = np.flatnonzero(counts >= max(1, minimum_rows))
@@ -121,10 +120,15 @@ class ClassSampler(Sampler[list[Example]]):
         return np.random.default_rng((self.seed, self.epoch, number))
 
     def share(self, *columns: Any) -> Iterator[tuple[Any, ...]]:
-        """This process's examples of a batch, from columns that broadcast to (P, K)."""
-        shape = self.classes_per_batch, self.rows_per_class
-        mine = slice(rank(), None, world_size())  # of the classes
-        values = (np.broadcast_to(one, shape)[mine].ravel().tolist() for one in columns)
+        """This process's examples of a batch, from columns (P, K), (P,) or a number for all."""
+        mine, times = slice(rank(), None, world_size()), self.rows_per_class  # of the classes
+        count = self.classes_per_batch // world_size() * times
+        values = (
+            [one] * count
+            if isinstance(one, int)
+            else (one[mine].ravel() if one.ndim == 2 else one[mine].repeat(times)).tolist()
+            for one in columns
+        )
         return zip(*values, strict=True)
 
     def draw_classes(self, random: np.random.Generator, copies: int = 1) -> NDArray[np.int64]:
@@ -230,7 +234,7 @@ class SpeakerSampler(ClassSampler[Crop]):
         rows = self.draw_rows(random, speakers)
         positions = random.random(rows.shape)
         seeds = draw_seeds(random, rows.shape)
-        columns = (rows, labels[:, None], positions, samples, speeds[speed_of][:, None], seeds)
+        columns = (rows, labels, positions, samples, speeds[speed_of], seeds)
         return [Crop(*crop) for crop in self.share(*columns)]
 
 

@@ -55,7 +55,7 @@ class ImageSampler(ClassSampler[SampledImage]):
         random = self.random_of_batch(number)
         places = self.draw_classes(random)
         rows = self.draw_rows(random, places)
-        columns = (rows, self.classes[places][:, None], draw_seeds(random, rows.shape))
+        columns = (rows, self.classes[places], draw_seeds(random, rows.shape))
         return [SampledImage(*example) for example in self.share(*columns)]
 
 
