@@ -4,6 +4,9 @@ The YAML file builds the objects; this file runs them. A run that was stopped at
 when it is started again with the same command. With several processes:
 
     torchrun --nproc_per_node=2 train.py hparams/mini.yaml [--device=cpu] [--key=value ...]
+
+A run is resumed only with the settings that it began with. --may_change=KEY allows another value of
+a key, for example --may_change=learning_rate --learning_rate=0.01.
 """
 
 import contextlib

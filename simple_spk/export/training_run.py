@@ -35,11 +35,16 @@ def find_model(source: Path) -> Path:
     if not saved:
         expected = f"a model folder ({CONFIG}) nor a training run (model/, checkpoints/CKPT*)"
         raise FileNotFoundError(f"{source} is neither {expected}: correct the path")
-    times: dict[Path, Any] = {path: read_tagged_yaml(path).get("unixtime") for path in saved}
-    for path, moment in times.items():
+    order: dict[Path, Any] = {}
+    for path in saved:
+        about = read_tagged_yaml(path)
+        moment, progress = about.get("unixtime"), about.get("progress")
         if not isinstance(moment, int | float):
             raise ValueError(f"{path} does not say when it was saved: name another checkpoint")
-    return max(saved, key=lambda path: times[path]).parent
+        # Epoch and step of training; checkpoints of version 0.1 have the time alone.
+        known = isinstance(progress, list) and all(isinstance(one, int) for one in progress)
+        order[path] = (progress if known else [-1, -1], moment)
+    return max(saved, key=lambda path: order[path]).parent
 
 
 def load_trained(folder: Path) -> Model:

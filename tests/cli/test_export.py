@@ -12,6 +12,7 @@ from torch import nn
 
 from simple_spk.cli.main import main
 from simple_spk.evaluation.calibration import train_calibration
+from simple_spk.export.training_run import find_model
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model import Model, trained_model
 from simple_spk.inference.model_folder import default_card, is_automatic, load_model, save_model
@@ -268,3 +269,12 @@ def test_wespeaker(
     options = ["--from", "wespeaker", "--sample-rate", "8000"]
     assert main(["export", *options, str(path), str(tmp_path / "telephone")]) == 0
     assert load_model(tmp_path / "telephone").front_end.sample_rate == 8000
+
+
+def test_the_newest_checkpoint_is_that_of_the_latest_step(tmp_path: Path) -> None:
+    """Also if the clock was set back between the two."""
+    for name, moment, progress in (("CKPT+a", 200, [2, 8]), ("CKPT+b", 900, [1, 4])):
+        folder = tmp_path / "checkpoints" / name
+        folder.mkdir(parents=True)
+        (folder / "CKPT.yaml").write_text(f"unixtime: {moment}\nprogress: {progress}\n")
+    assert find_model(tmp_path).name == "CKPT+a"
