@@ -1,6 +1,6 @@
 """The training data: from a sampled crop to a waveform and its label."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,11 +60,15 @@ def speaker_crop_loader(
     manifest: str | Path,
     sample_rate: int = SAMPLE_RATE,
     workers: int = 0,
-    augmentation: Augmentation | None = None,
+    augmentation: Callable[[], Augmentation] | None = None,
     **sampling: Any,
 ) -> DataLoader[LabeledBatch]:
-    """Batches of crops of recordings; ``sampling`` are the arguments of ``SpeakerSampler``."""
+    """Batches of crops of recordings; ``sampling`` are the arguments of ``SpeakerSampler``.
+
+    ``augmentation`` is made here, once the data is prepared, because it reads lists of noises.
+    """
     utterances = read_manifest(manifest, with_ids=False)
     sampler = SpeakerSampler(utterances.speaker_of_row, sample_rate=sample_rate, **sampling)
-    dataset = CropDataset(utterances, sample_rate, augmentation)
+    made = None if augmentation is None else augmentation()
+    dataset = CropDataset(utterances, sample_rate, made)
     return labeled_loader(dataset, sampler, workers)

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from simple_spk.inference.model import Model, trained_model
@@ -16,6 +17,7 @@ from simple_spk.inference.model_folder import (
 )
 from simple_spk.io.safe_yaml import read_tagged_yaml
 from simple_spk.io.tensor_file import read_tensors
+from simple_spk.models.embedding_head import IS_HELD
 from simple_spk.models.saved_arguments import renamed
 
 SETTINGS, CHECKPOINT = "hyperparams.yaml", "CKPT.yaml"  # SpeechBrain's names
@@ -56,14 +58,21 @@ def load_trained(folder: Path) -> Model:
     loss_settings = settings.get("loss")
     if isinstance(loss_settings, dict) and "similarity" in loss_settings:
         settings = settings | {"similarity": loss_settings["similarity"]}
-    parts = {name: _build(settings_file, name, settings.get(name)) for name in PARTS}
+    encoder_weights = read_tensors(folder / "encoder.ckpt")
+    flag = encoder_weights.pop(IS_HELD, None)  # of version 0.1, which could hold the length
+    is_held = None if flag is None else bool(flag.any())
+    parts = {name: _build(settings_file, name, settings.get(name), is_held) for name in PARTS}
+    if is_held:
+        shapes = {n: t.shape for n, t in parts["encoder"].state_dict().items()}
+        of_length = [name for name in shapes if name.startswith("output.length.")]
+        encoder_weights |= {name: torch.zeros(shapes[name]) for name in of_length}
     loss: Any = nn.Module()
     loss_weights = read_tensors(folder / "loss.ckpt")
     loss.similarity, loss.bias = parts["similarity"], loss_weights.get("bias")
     prefix = "similarity."
     in_loss = {n.removeprefix(prefix): t for n, t in loss_weights.items() if n.startswith(prefix)}
     for name, file, weights in (
-        ("encoder", "encoder.ckpt", read_tensors(folder / "encoder.ckpt")),
+        ("encoder", "encoder.ckpt", encoder_weights),
         ("similarity", "loss.ckpt", in_loss),
     ):
         try:
@@ -73,7 +82,7 @@ def load_trained(folder: Path) -> Model:
     return trained_model(parts["front_end"], parts["encoder"], loss).frozen()
 
 
-def _build(settings_file: Path, name: str, entry: Any) -> nn.Module:
+def _build(settings_file: Path, name: str, entry: Any, is_held: bool | None) -> nn.Module:
     """The part that a run's YAML file has under a name, if a model folder can describe it."""
     tag = entry.get("", "") if isinstance(entry, dict) else ""
     found = re.fullmatch(r"!new:simple_spk\.(?:\w+\.)+(\w+)", tag)  # version 0.1 had other modules
@@ -84,4 +93,4 @@ def _build(settings_file: Path, name: str, entry: Any) -> nn.Module:
         )
     arguments = {key: value for key, value in entry.items() if key != ""}
     described = {"class": found[1], "arguments": arguments}
-    return build_part(f"{settings_file}, {name}", name, described)
+    return build_part(f"{settings_file}, {name}", name, described, is_held)

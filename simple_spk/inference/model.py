@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ class Model(NamedTuple):
     threshold: float | None  # that of SimPLE, -b; None for models of other losses
     calibration: Calibration | None = None  # from scores to log likelihood ratios
     training_data: str | None = None  # a description of it
+    fingerprint: str | None = None  # of a folder of an older format, whose embeddings stay valid
 
     def frozen(self) -> "Model":
         """The same model, in evaluation mode and without gradients."""
@@ -48,12 +49,19 @@ def embedding_fingerprint(model: Model) -> str:
     Names enter it as format 2 of model folders spelled them, so that embeddings and voices of
     version 0.1 remain valid.
     """
-    digest = hashlib.sha256()
+    if model.fingerprint is not None:
+        return model.fingerprint
     parts: tuple[Any, ...] = (model.front_end, model.encoder)
-    for part in parts:
-        arguments = renamed(part.arguments, NAMES_BEFORE_FORMAT_3)
-        digest.update(json.dumps([type(part).__name__, arguments], sort_keys=True).encode())
-        for name, tensor in sorted(renamed(part.state_dict(), NAMES_BEFORE_FORMAT_3).items()):
+    return fingerprint_of((type(p).__name__, p.arguments, p.state_dict()) for p in parts)
+
+
+def fingerprint_of(parts: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Tensor]]]) -> str:
+    """A hash of the class names, arguments and weights of parts of a model."""
+    digest = hashlib.sha256()
+    for class_name, arguments, weights in parts:
+        old_arguments = renamed(arguments, NAMES_BEFORE_FORMAT_3)
+        digest.update(json.dumps([class_name, old_arguments], sort_keys=True).encode())
+        for name, tensor in sorted(renamed(weights, NAMES_BEFORE_FORMAT_3).items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from simple_spk import __version__
 from simple_spk.evaluation.calibration import Calibration
-from simple_spk.inference.model import Model
+from simple_spk.inference.model import Model, fingerprint_of
 from simple_spk.io.atomic_file import atomic_write
 from simple_spk.io.safe_yaml import read_plain_yaml
-from simple_spk.models.embedding_head import EmbeddingHead
+from simple_spk.models.embedding_head import IS_HELD, EmbeddingHead, arguments_without_hold
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
 from simple_spk.models.saved_arguments import NAMES_BEFORE_FORMAT_3, renamed, wrong_argument
@@ -101,13 +101,14 @@ def default_card(model: Model) -> str:
     return text + _mark(text)
 
 
-FORMAT = 3
+FORMAT = 4
 PARTS: dict[str, tuple[type[nn.Module], ...]] = {
     "front_end": (Fbank,),
     "encoder": (ResNet,),
     "similarity": (GeneralizedInnerProduct, CosineSimilarity),
 }
 FIELDS = ("format", "made_with", *PARTS, "threshold", "calibration", "training_data")
+FIELDS_OF_FORMAT_4 = (*FIELDS, "fingerprint")
 NAMES_SINCE_FORMAT_3 = {old: new for new, old in NAMES_BEFORE_FORMAT_3.items()}
 CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
 
@@ -129,7 +130,6 @@ LIMITS: dict[str, tuple[float, float]] = {
     "scale": (1e-6, 1e6),
     "initial_length": (1e-6, 1e6),
     "minimum_length": (0.0, 1e6),
-    "hold_steps": (0, 2**62),
 }
 MOST_ITEMS = 8  # of an argument that is a list
 FLOATS = ("F16", "BF16", "F32")
@@ -161,6 +161,7 @@ def save_model(
         "threshold": model.threshold,
         "calibration": None if model.calibration is None else model.calibration.plain(),
         "training_data": model.training_data,
+        "fingerprint": None if half_precision else model.fingerprint,
     }
     folder = Path(folder)
     # The three files appear once the last is written.
@@ -184,15 +185,20 @@ def load_model(folder: str | Path) -> Model:
     if not (folder / CONFIG).exists():
         raise FileNotFoundError(f"{folder / CONFIG} is missing: name a model folder (RUN/model)")
     config = _read_config(folder / CONFIG)
+    is_held = _held_length(folder / WEIGHTS) if config["format"] < 4 else None
     parts: dict[str, Any] = {
-        name: build_part(f"{folder / CONFIG}, {name}", name, config[name]) for name in PARTS
+        name: build_part(f"{folder / CONFIG}, {name}", name, config[name], is_held)
+        for name in PARTS
     }
     if parts["front_end"].num_mels != parts["encoder"].num_mels:
         raise ValueError(f"{folder / CONFIG}: front end and encoder differ in num_mels")
     modules = nn.ModuleDict(parts)
-    modules.load_state_dict(_read_weights(folder / WEIGHTS, modules.state_dict()), assign=True)
-    described = (config[name] for name in ("threshold", "calibration", "training_data"))
-    model = Model(*parts.values(), *described).frozen()
+    weights = _read_weights(folder / WEIGHTS, modules.state_dict(), is_held)
+    modules.load_state_dict(weights, assign=True)
+    described = ("threshold", "calibration", "training_data", "fingerprint")
+    model = Model(*parts.values(), *(config.get(name) for name in described)).frozen()
+    if is_held is not None:
+        model = model._replace(fingerprint=_old_fingerprint(config, parts, is_held))
     _check_answer(folder, model)
     return model
 
@@ -208,17 +214,19 @@ def builtin_model() -> Path:
 def _read_config(path: Path) -> dict[str, Any]:
     """The fields of config.yaml, of checked types, with the calibration as an object."""
     config = read_plain_yaml(path)
-    if not isinstance(config, dict) or config.get("format") not in (2, FORMAT):
+    if not isinstance(config, dict) or config.get("format") not in (2, 3, FORMAT):
         raise ValueError(f"{path}: expected a mapping with format: {FORMAT}; make the folder again")
-    if set(config) != set(FIELDS):
-        strange = reprlib.repr(sorted(str(name) for name in set(config) ^ set(FIELDS)))
-        raise ValueError(f"{path}: unknown or missing: {strange}; expected {FIELDS}")
+    fields = FIELDS_OF_FORMAT_4 if config["format"] == FORMAT else FIELDS
+    if set(config) != set(fields):
+        strange = reprlib.repr(sorted(str(name) for name in set(config) ^ set(fields)))
+        raise ValueError(f"{path}: unknown or missing: {strange}; expected {fields}")
     threshold, training_data = config["threshold"], config["training_data"]
     is_number = type(threshold) in (int, float) and abs(threshold) < 1e30
     for name, expected, is_so in (
         ("threshold", "a number or null", threshold is None or is_number),
         ("made_with", "text", isinstance(config["made_with"], str)),
         ("training_data", "text or null", isinstance(training_data, str | None)),
+        ("fingerprint", "text or null", isinstance(config.get("fingerprint"), str | None)),
     ):
         if not is_so:
             raise ValueError(f"{path}: {name} must be {expected}, not {_shown(config[name])}")
@@ -230,8 +238,11 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def build_part(where: str, name: str, entry: Any) -> nn.Module:
-    """A part of a model from unchecked plain data; encoders have no memory for weights yet."""
+def build_part(where: str, name: str, entry: Any, is_held: bool | None = None) -> nn.Module:
+    """A part of a model from unchecked plain data; encoders have no memory for weights yet.
+
+    is_held: whether the length of embeddings was held, in folders before format 4.
+    """
     if not isinstance(entry, dict) or set(entry) != {"class", "arguments"}:
         raise ValueError(f"{where}: expected the fields class and arguments, found {_shown(entry)}")
     class_name, arguments = entry["class"], entry["arguments"]
@@ -242,6 +253,8 @@ def build_part(where: str, name: str, entry: Any) -> nn.Module:
     if not isinstance(arguments, dict):
         raise ValueError(f"{where}: arguments must be a mapping, not {_shown(arguments)}")
     arguments = renamed(arguments, NAMES_SINCE_FORMAT_3)
+    if is_held is not None and isinstance(arguments.get("output"), dict):
+        arguments["output"] = arguments_without_hold(arguments["output"], is_held)
     _check_arguments(where, cls, arguments)
     if isinstance(arguments.get("output"), dict):
         _check_arguments(f"{where}, output", EmbeddingHead, arguments["output"])
@@ -269,16 +282,57 @@ def _check_arguments(where: str, cls: type[nn.Module], arguments: dict[str, Any]
             raise ValueError(f"{where}: {name} is {_shown(value)}, expected {expected}")
 
 
-def _read_weights(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of a file, with the names, shapes and types of a state dict."""
+def _held_length(path: Path) -> bool:
+    """Whether a folder before format 4 holds the length of embeddings."""
+    if not path.is_file():
+        return False  # as _read_weights will say
+    try:
+        with safe_open(path, framework="pt") as file:
+            flag = f"encoder.{IS_HELD}"
+            return flag in file.keys() and bool(file.get_tensor(flag).any())  # noqa: SIM118
+    except SafetensorError:
+        return False
+
+
+def _old_fingerprint(config: dict[str, Any], parts: dict[str, Any], is_held: bool) -> str:
+    """The fingerprint that the model of a folder before format 4 always had."""
+    front_end, encoder = parts["front_end"], parts["encoder"]
+    arguments = dict(encoder.arguments)
+    if arguments.get("output") is not None:
+        arguments["output"] = config["encoder"]["arguments"]["output"]
+    weights = encoder.state_dict() | {IS_HELD: torch.tensor(is_held)}
+    if is_held and config["encoder"]["arguments"]["output"].get("form", "cartesian") != "polar":
+        weights = {n: tensor for n, tensor in weights.items() if not n.startswith("output.length.")}
+    return fingerprint_of(
+        [
+            (type(front_end).__name__, front_end.arguments, front_end.state_dict()),
+            (type(encoder).__name__, arguments, weights),
+        ]
+    )
+
+
+def _read_weights(
+    path: Path, expected: dict[str, Tensor], is_held: bool | None = None
+) -> dict[str, Tensor]:
+    """The weights of a file, with the names, shapes and types of a state dict.
+
+    is_held: in folders before format 4, whether embeddings have a constant length.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing or not a file: the model folder is incomplete")
     does_not_fit = f"{path} does not fit {path.with_name(CONFIG)}:"
-    weights = {}
+    weights: dict[str, Tensor] = {}
     try:
         with safe_open(path, framework="pt") as file:
             there = dict.fromkeys(file.keys())
             stored = dict(zip(renamed(there, NAMES_SINCE_FORMAT_3), there, strict=False))
+            if is_held is not None:
+                stored.pop(f"encoder.{IS_HELD}", None)
+            if is_held:  # the weights of the length, if there are any, have no effect
+                of_length = [name for name in expected if name.startswith("encoder.output.length.")]
+                weights |= {name: torch.zeros(expected[name].shape) for name in of_length}
+                stored = {name: place for name, place in stored.items() if name not in weights}
+                expected = {name: one for name, one in expected.items() if name not in weights}
             if strange := sorted(set(stored) ^ set(expected)):
                 what = "lacks" if strange[0] in expected else "has the unexpected"
                 first, total = _shown(strange[0]), len(strange)

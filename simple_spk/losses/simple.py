@@ -27,6 +27,8 @@ class SimPLELoss(nn.Module):
         reduction: "separate" averages positives and negatives separately, as the authors' code
             does (alpha = 0.001 only makes sense so); "joint" takes one mean over all pairs, as the
             formula reads.
+        templates: queries are paired with the mean key of each speaker in the queue instead of
+            single keys, as enrollment averages recordings at test time. This is ours.
 
     positive_weight, sharpness and scale are numbers, or mappings from the training step at which a
     number begins to hold: ``{0: 2.0, 5000: 4.0}``.
@@ -43,6 +45,7 @@ class SimPLELoss(nn.Module):
         scale: float | dict[int, float] = 1.0,
         initial_bias: float = -10.0,
         reduction: Reduction = "separate",
+        templates: bool = False,
     ) -> None:
         super().__init__()
         self.positive_weights = StepwiseValue("positive_weight", positive_weight, float)
@@ -57,6 +60,7 @@ class SimPLELoss(nn.Module):
         self.similarity = GeneralizedInnerProduct() if similarity is None else similarity
         self.at_step(0)
         self.reduction = reduction
+        self.templates = templates
         self.bias = nn.Parameter(torch.tensor(float(initial_bias)))
 
     def at_step(self, step: int) -> None:
@@ -73,6 +77,9 @@ class SimPLELoss(nn.Module):
         own_keys (n,) is the index of the key of the same crop: that pair is left out. Keys that
         require a gradient (those of a queue do not) get it from ``reference``.
         """
+        if self.templates:
+            with torch.autocast(queries.device.type, enabled=False):
+                return self.against_templates(queries.to(keys.dtype), keys, key_labels, own_keys)
         if keys.requires_grad:
             return self.reference(queries, labels, keys, key_labels, own_keys)
         with torch.autocast(queries.device.type, enabled=False):  # sums over millions of pairs
@@ -100,6 +107,29 @@ class SimPLELoss(nn.Module):
         positive_sum = -functional.logsigmoid(scores[positive] / self.sharpness).sum()
         negative_sum = -functional.logsigmoid(-scores[negative] * self.sharpness).sum()
         return self._reduce(positive_sum, negative_sum, PairCounts(positive.sum(), negative.sum()))
+
+    def against_templates(
+        self, queries: Tensor, keys: Tensor, key_labels: Tensor, own_keys: Tensor
+    ) -> Tensor:
+        """The loss of queries (n, dim) against the mean key of each label, without the own key.
+
+        Speakers are few: unlike those of single keys, the (n, speakers) scores fit into memory.
+        """
+        speakers, speaker_of_key = torch.unique(key_labels, return_inverse=True)
+        counts = torch.bincount(speaker_of_key, minlength=len(speakers)).to(keys.dtype)[:, None]
+        sums = keys.new_zeros(len(speakers), keys.shape[1]).index_add_(0, speaker_of_key, keys)
+        own = speaker_of_key[own_keys]
+        others = counts[own] - 1.0
+        own_templates = (sums[own] - keys[own_keys]) / others.clamp(min=1.0)
+        positive = functional.softplus(
+            -(self.similarity.pairs(queries, own_templates) + self.bias) / self.sharpness
+        )
+        negative = functional.softplus(
+            (self.similarity(queries, sums / counts) + self.bias) * self.sharpness
+        ).scatter(1, own[:, None], 0.0)
+        is_positive = others[:, 0] > 0.0
+        counted = PairCounts(is_positive.sum(), own.new_tensor(len(own) * (len(speakers) - 1)))
+        return self._reduce((positive * is_positive).sum(), negative.sum(), counted)
 
     def _reduce(self, positive_sum: Tensor, negative_sum: Tensor, counts: PairCounts) -> Tensor:
         """The weighted mean of summed losses; the counts are means over all processes."""

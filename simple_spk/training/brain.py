@@ -21,6 +21,7 @@ from simple_spk.distributed import (
     world_size,
 )
 from simple_spk.losses.simple import SimPLELoss
+from simple_spk.losses.warm_start import WarmStartLoss
 from simple_spk.training.checkpoints import AtomicCheckpointer
 from simple_spk.training.log import TrainingLog, plain_numbers
 
@@ -82,13 +83,16 @@ class SimPLEBrain(sb.Brain):
     hparams: seed, schedule (step -> factor on learning rates), parameter_groups (from prefixes of
     parameter names to optimizer options, or None), validation (or None), collapse_check_steps,
     log_interval, tensorboard (makes a SummaryWriter, or None). Optional: epochs_to_average,
-    best_epoch (see there).
+    best_epoch (see there), channels_last (the memory layout of convolutions: with bf16 on a CPU it
+    makes a step about twice as fast).
 
     The method ``at_step(step)`` of any submodule that has one is called before each training step.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if getattr(self.hparams, "channels_last", False):
+            self.modules.to(memory_format=torch.channels_last)
         if isinstance(self.checkpointer, AtomicCheckpointer):
             self.checkpointer.progress = lambda: (self.epoch or 0, self.optimizer_step)
             self.checkpointer.epochs_to_keep = self.epochs_to_average
@@ -100,7 +104,9 @@ class SimPLEBrain(sb.Brain):
         """Queries (n, dim) and, with a queue, keys (n, dim) of the momentum encoder."""
         features = self.features(batch.inputs.to(self.device, non_blocking=True))
         queries = self.modules.encoder(*features)
-        if "queue" not in self.modules:
+        if "queue" not in self.modules or not getattr(
+            unwrap(self.modules.loss), "uses_queue", True
+        ):
             return queries, None
         return queries, self.modules.momentum_encoder(*features)
 
@@ -179,8 +185,9 @@ class SimPLEBrain(sb.Brain):
         self.sampler: Any = train_loader.batch_sampler
         if ("queue" in self.modules) != ("momentum_encoder" in self.modules):
             raise ValueError("modules: a queue and a momentum_encoder go together")
-        if "queue" not in self.modules and isinstance(self.modules.loss, SimPLELoss):
-            raise ValueError("modules: SimPLELoss needs a queue and a momentum_encoder")
+        loss = self.modules.loss
+        if "queue" not in self.modules and isinstance(loss, SimPLELoss | WarmStartLoss):
+            raise ValueError(f"modules: {type(loss).__name__} needs a queue and a momentum_encoder")
         if len(train_loader) % self.grad_accumulation_factor:
             raise ValueError(
                 f"an epoch of {len(train_loader)} batches cannot be divided into steps of "

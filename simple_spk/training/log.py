@@ -46,8 +46,8 @@ def batch_geometry(embeddings: Tensor, labels: Tensor, similarity: Similarity) -
 def collapse_warning(geometry: BatchGeometry, similarity: Similarity) -> str | None:
     """What is wrong, and what helps; None if the embeddings look healthy."""
     cure = (
-        "Hold the embedding length at first (initial_length, hold_steps), center the embedding "
-        "(centered), raise positive_weight, or lower the learning rate."
+        "Use the log_polar embedding head with centered: True, start with class vectors "
+        "(WarmStartLoss), raise positive_weight, or lower the learning rate."
     )
     # Lengths matter only where the score depends on them. The comparison is true for NaN, too.
     if isinstance(similarity, GeneralizedInnerProduct) and not geometry.length >= 0.5:

@@ -57,7 +57,7 @@ def test_voices_are_accepted_by_fingerprint(
 def test_a_model_saved_again_keeps_its_fingerprint(tmp_path: Path) -> None:
     """The new folder has the new names; the voices of version 0.1 are still its own."""
     save_model(tmp_path, load_model(FOLDER))
-    assert "format: 3" in (tmp_path / "config.yaml").read_text()
+    assert "format: 4" in (tmp_path / "config.yaml").read_text()
     assert "centred" not in (tmp_path / "config.yaml").read_text()
     again = Extractor.load(tmp_path)
     assert again.fingerprint == EXPECTED["fingerprint"]

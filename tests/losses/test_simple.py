@@ -273,3 +273,61 @@ def test_half_precision_queries_are_summed_in_single_precision():
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         SimPLELoss(**wrong)
+
+
+def template_loop(loss, queries, labels, keys, key_labels, own_keys):
+    """The loss against the mean key of each speaker, speaker by speaker."""
+    positive, negative = [], []
+    for i, x in enumerate(queries):
+        for speaker in key_labels.unique():
+            members = [j for j in range(len(keys)) if key_labels[j] == speaker]
+            if speaker == labels[i]:
+                members = [j for j in members if j != own_keys[i]]
+            if not members:
+                continue
+            logit = loss.similarity(x[None], keys[members].mean(dim=0)[None])[0, 0] + loss.bias
+            if speaker == labels[i]:
+                positive.append(functional.softplus(-logit / loss.sharpness))
+            else:
+                negative.append(functional.softplus(logit * loss.sharpness))
+    return loss.scale * (
+        loss.positive_weight * torch.stack(positive).mean()
+        + (1 - loss.positive_weight) * torch.stack(negative).mean()
+    )
+
+
+@pytest.mark.parametrize("similarity", [GeneralizedInnerProduct(0.9), CosineSimilarity(8.0)])
+def test_templates_are_the_mean_keys_of_the_others(similarity):
+    loss = SimPLELoss(similarity, 0.2, 2.0, 20.0, initial_bias=0.5, templates=True).double()
+    pairs = make_pairs(speakers=9)
+    expected = value_and_gradients(loss, lambda *p: template_loop(loss, *p), *pairs)
+    for found, wanted in zip(value_and_gradients(loss, loss, *pairs), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_templates_of_single_keys_are_these_keys():
+    """With one other key a speaker, the loss against templates is the loss against keys."""
+    queries, labels, keys, _, _ = make_pairs(n=6, m=6, speakers=6, seed=3)
+    labels = torch.arange(6)
+    keys = torch.cat([keys, keys + 0.1])
+    arguments = queries, labels, keys, torch.arange(12) % 6, torch.arange(6)
+    single, mean = (SimPLELoss(initial_bias=0.0, templates=t).double() for t in (False, True))
+    positives = [loss.at_step(0) or loss for loss in (single, mean)]
+    for loss in positives:
+        loss.positive_weight = 1.0  # negatives of a speaker count twice among single keys
+    torch.testing.assert_close(mean(*arguments), single(*arguments))
+
+
+def test_a_speaker_with_only_the_own_key_has_no_positive_pair():
+    loss = SimPLELoss(initial_bias=0.0, templates=True).double()
+    keys = torch.randn(3, 4, dtype=torch.float64)
+    labels = torch.arange(3)
+    value = loss(keys, labels, keys, labels, labels)
+    assert torch.isfinite(value)
+    torch.testing.assert_close(value, template_negatives(loss, keys, labels))
+
+
+def template_negatives(loss, keys, labels):
+    scores = loss.similarity(keys, keys) + loss.bias
+    others = scores[labels[:, None] != labels[None, :]]
+    return (1 - loss.positive_weight) * functional.softplus(others * loss.sharpness).mean()

@@ -1,4 +1,6 @@
-"""Laws of the last layer: what the lengths of embeddings are, and when."""
+"""Laws of the last layer: what the lengths of embeddings are."""
+
+import math
 
 import pytest
 import torch
@@ -17,11 +19,9 @@ def make(**options: object) -> EmbeddingHead:
     return EmbeddingHead(10, 4, **options)  # type: ignore[arg-type]
 
 
-def polar(hold_steps: int = 0, minimum_length: float = 0.0) -> EmbeddingHead:
+def polar(minimum_length: float = 0.0) -> EmbeddingHead:
     """A polar output whose length head has learned something."""
-    output = make(
-        form="polar", initial_length=2.0, hold_steps=hold_steps, minimum_length=minimum_length
-    )
+    output = make(form="polar", initial_length=2.0, minimum_length=minimum_length)
     nn.init.normal_(output.length.weight)
     nn.init.normal_(output.length.bias)
     return output
@@ -71,49 +71,56 @@ def test_a_polar_length_never_falls_below_its_minimum(scale: float) -> None:
     assert found.min() < 0.6  # the bound was put to the test
 
 
-@pytest.mark.parametrize("form", ["cartesian", "polar"])
-def test_the_length_is_held_for_exactly_so_many_steps(form: str) -> None:
-    held = polar(hold_steps=3) if form == "polar" else make(initial_length=2.0, hold_steps=3)
-    free = polar() if form == "polar" else make()
-    free.load_state_dict(held.state_dict() | {"length_is_held": torch.tensor(False)})
-    for step in (None, 0, 1, 2):  # None: as made, before training says where it stands
-        if step is not None:
-            held.at_step(step)
-        torch.testing.assert_close(lengths(held(statistics())), torch.full((6,), 2.0))
-    for step in (3, 4, 1000):
-        held.at_step(step)
-        assert torch.equal(held(statistics()), free(statistics()))
-    assert (lengths(free(statistics())) - 2.0).abs().min() > 1e-3
+def log_polar(scale: float = 1.0) -> EmbeddingHead:
+    """A log-polar output whose length has learned something."""
+    output = make(form="log_polar", centered=True, initial_length=2.0)
+    nn.init.normal_(output.length.weight, std=scale)
+    return output
 
 
-def test_a_saved_output_stays_held_or_free() -> None:
-    held, restored = polar(hold_steps=3), polar(hold_steps=3)
-    held.at_step(7)
-    restored.load_state_dict(held.state_dict())
-    assert torch.equal(restored(statistics()), held(statistics()))
+def test_log_polar_lengths_start_equal_and_follow_the_formula() -> None:
+    start = make(form="log_polar", centered=True, initial_length=2.5)
+    torch.testing.assert_close(lengths(start(statistics())), torch.full((6,), 2.5))
+    output, x = log_polar().double(), statistics().double()
+    standardized = (x - x.mean(dim=0)) / (x.var(dim=0, correction=0) + 1e-5).sqrt()
+    raw = (standardized @ output.length.weight.T)[:, 0]
+    torch.testing.assert_close(lengths(output(x)), 2.0 * (1.5 * (raw / 1.5).tanh()).exp())
 
 
-def test_the_gradient_reaches_the_length_head_only_when_it_is_free() -> None:
-    output = polar(hold_steps=3)
-    target = torch.randn(6, 4)
-    for step, is_free in ((2, False), (3, True)):
-        output.zero_grad()
-        output.at_step(step)
-        (output(statistics()) * target).sum().backward()
-        for parameter in output.length.parameters():
-            assert parameter.grad is not None  # data-parallel training wants one for each
-            assert bool(parameter.grad.any()) == is_free
-        assert output.linear.weight.grad is not None
-        assert output.linear.weight.grad.any()
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_log_polar_lengths_can_neither_vanish_nor_explode(scale: float) -> None:
+    found = lengths(log_polar(scale)(statistics(200)))
+    assert found.min() >= 2.0 * math.exp(-1.5) * (1 - 1e-5)
+    assert found.max() <= 2.0 * math.exp(1.5) * (1 + 1e-5)
+    assert found.max() / found.min() > 2.0  # the bounds were put to the test
 
 
-@pytest.mark.parametrize("form", ["cartesian", "polar"])
+def test_the_length_of_a_fresh_log_polar_head_has_a_gradient() -> None:
+    """Equal lengths at the start are no fixed point: they are free from the first step on."""
+    output = make(form="log_polar", centered=True, initial_length=2.0)
+    (lengths(output(statistics())) * torch.randn(6)).sum().backward()
+    assert output.length.weight.grad is not None
+    assert output.length.weight.grad.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("hidden_dim", [None, 5])
+@pytest.mark.parametrize("centered", [False, True])
+def test_another_form_has_the_same_directions(hidden_dim: int | None, centered: bool) -> None:
+    source = make(centered=centered, hidden_dim=hidden_dim)
+    for _ in range(3):
+        source(statistics())  # moves the running statistics
+    head = source.in_form("log_polar", initial_length=3.0).eval()
+    expected = 3.0 * functional.normalize(source.eval()(statistics()), dim=-1)
+    torch.testing.assert_close(head(statistics()), expected)
+
+
+@pytest.mark.parametrize("form", ["polar", "log_polar"])
 def test_centering_spreads_directions_from_the_first_step(form: str) -> None:
     """Statistics that differ little give one direction without it, and many with it."""
     similar = 5.0 + 0.01 * statistics(32)
     cosines = {}
     for centered in (False, True):
-        output = make(form=form, centered=centered, initial_length=2.0, hold_steps=1)
+        output = make(form=form, centered=centered, initial_length=2.0)
         directions = functional.normalize(output(similar).detach(), dim=-1)
         cosines[centered] = float(directions.mean(dim=0).norm())
     assert cosines[False] > 0.99
@@ -125,10 +132,12 @@ def test_centering_spreads_directions_from_the_first_step(form: str) -> None:
     [
         ({"form": "spherical"}, "spherical"),
         ({"form": "polar"}, "initial_length"),
-        ({"hold_steps": 5}, "initial_length"),
+        ({"form": "log_polar"}, "initial_length"),
+        ({"initial_length": 2.0}, "cartesian has none"),
+        ({"form": "log_polar", "initial_length": 2.0, "minimum_length": 1.0}, "only polar"),
         ({"form": "polar", "initial_length": 1.0, "minimum_length": 1.0}, "minimum_length 1.0"),
         ({"form": "polar", "initial_length": 0.0}, "initial_length 0.0"),
-        ({"minimum_length": 0.5}, "polar"),
+        ({"minimum_length": 0.5}, "only polar"),
     ],
 )
 def test_arguments_that_contradict_each_other_raise(options: dict, message: str) -> None:

@@ -45,7 +45,7 @@ def test_an_sfnet_has_as_many_convolutions_as_its_name_says(depth):
 )
 @pytest.mark.parametrize(
     "output",
-    [None, {"form": "cartesian"}, {"form": "polar", "initial_length": 2.0, "hold_steps": 5}],
+    [None, {"form": "cartesian"}, {"form": "polar", "initial_length": 2.0}],
 )
 def test_embeddings_have_the_shape_that_was_asked_for(make, image_width, output):
     small = {"width": 4, "embedding_dim": 24, "image_width": image_width, "output": output}

@@ -20,6 +20,7 @@ from simple_spk.data.trials import read_trials
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import load_model, save_model
 from simple_spk.inference.trial_evaluation import VerificationEvaluation
+from simple_spk.losses.margin import SoftmaxLoss
 from simple_spk.losses.simple import SimPLELoss
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
@@ -286,23 +287,35 @@ def test_the_command_says_what_it_made_and_what_is_wrong(original, tmp_path, mon
     assert main() == 1 and "nowhere" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("was_held", [False, True])
-def test_a_pretrained_model_goes_on_as_it_ended(tmp_path, was_held, stir):
+def test_a_pretrained_model_goes_on_as_it_ended(tmp_path, stir):
     torch.manual_seed(0)
-    output = {"form": "polar", "initial_length": 2.0, "hold_steps": 10, "minimum_length": 1.0}
+    output = {"form": "log_polar", "initial_length": 2.0}
     encoder = stir(ResNet(width=4, stem_stride=2, embedding_dim=8, output=output)).eval()
     torch.nn.init.normal_(encoder.output.length.weight)
-    encoder.output.at_step(5 if was_held else 50)
     save_model(tmp_path, trained_model(Fbank(), encoder, SimPLELoss(initial_bias=-0.75)))
     start = load_pretrained(tmp_path)
     assert (start.bias, start.embedding_dim, start.sample_rate) == (-0.75, 8, 16000)
     assert start.encoder.training
     assert all(parameter.requires_grad for parameter in start.encoder.parameters())
     features = torch.randn(3, 60, 80)
-    for step in (0, 5, 50):
-        start.encoder.output.at_step(step)
-        with torch.no_grad():
-            assert torch.equal(start.encoder.eval()(features), encoder(features))
+    with torch.no_grad():
+        assert torch.equal(start.encoder.eval()(features), encoder(features))
+
+
+def test_a_model_of_another_loss_goes_on_with_a_new_head(tmp_path, stir):
+    torch.manual_seed(0)
+    encoder = stir(ResNet(width=4, stem_stride=2, embedding_dim=8, output={"centered": True}))
+    save_model(tmp_path / "a", trained_model(Fbank(), encoder.eval(), SoftmaxLoss(8, 5)))
+    head = {"form": "log_polar", "initial_length": 2.5}
+    start = load_pretrained(tmp_path / "a", embedding_head=head)
+    assert start.bias is None
+    features = torch.randn(3, 60, 80)
+    with torch.no_grad():
+        found, expected = start.encoder.eval()(features), encoder(features)
+    torch.testing.assert_close(found, 2.5 * torch.nn.functional.normalize(expected, dim=1))
+    model = trained_model(start.front_end, start.encoder, SimPLELoss())
+    save_model(tmp_path / "b", model)  # with the arguments of the new head
+    assert torch.equal(load_model(tmp_path / "b").encoder(features), found)
 
 
 def test_only_a_model_that_simple_trained_is_tuned_further(tmp_path, tiny_model):

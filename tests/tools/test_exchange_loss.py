@@ -88,12 +88,10 @@ def test_every_loss_builds_and_is_called_as_the_brain_does(block, corpus, tmp_pa
     }
     # One seed means one encoder, whatever the loss.
     first, second = (loaded[name]["encoder"].state_dict() for name in experiments)
-    shared = first.keys() & second.keys()  # all but the length of a polar output
-    assert {key.removeprefix("output.length") for key in first.keys() ^ second.keys()} <= {
-        ".weight",
-        ".bias",
-    }
-    assert all(torch.equal(first[key], second[key]) for key in shared if "is_held" not in key)
+    shared = first.keys() & second.keys()  # all but the length of an embedding head
+    differing = first.keys() ^ second.keys()
+    assert all(key.startswith(("output.length.", "output.standardize.")) for key in differing)
+    assert all(torch.equal(first[key], second[key]) for key in shared)
     modules = loaded["other"]["modules"]
     assert ("queue" in modules) == ("momentum_encoder" in modules)
     embeddings, labels = torch.randn(10, 16, requires_grad=True), torch.arange(10) % 5
@@ -119,7 +117,6 @@ def test_losses_that_go_by_lengths_find_them_free(name, base, corpus, tmp_path):
     write_experiment(ROOT / "hparams" / base, ROOT / f"hparams/losses/{name}.yaml", experiment)
     loaded = load(experiment, data_folder=str(corpus), embedding_dim=16, width=4)
     encoder, loss = loaded["encoder"], loaded["loss"]
-    assert not encoder.output.length_is_held
     embeddings = encoder(torch.randn(6, 60, 80))
     lengths = torch.linalg.vector_norm(embeddings.detach(), dim=1)
     if name == "magface":

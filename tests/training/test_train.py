@@ -294,8 +294,7 @@ def test_two_processes_train_and_keep_one_queue(corpus, tmp_path):
 
 
 def test_a_collapsing_run_warns(corpus, tmp_path):
-    plain = "--embedding_head={form: cartesian, centered: False, initial_length: null, "
-    plain += "hold_steps: 0, minimum_length: 0.0}"
+    plain = "--embedding_head={form: cartesian, centered: False, initial_length: null}"
     options = plain, "--parameter_groups=null", "--learning_rate=0.0", "--collapse_check_steps=0"
     finished = run(command(corpus, tmp_path / "collapse", *options))
     assert finished.returncode == 0, finished.stderr
