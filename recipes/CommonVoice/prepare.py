@@ -41,7 +41,7 @@ from simple_spk.corpora.tables import (
     write_quarantine,
     write_utterances,
 )
-from simple_spk.corpora.trial_lists import all_pairs, write_trials
+from simple_spk.corpora.trial_lists import make_trials, plain_id, spread_over, write_trials
 from simple_spk.data.trials import Trials
 
 TABLES = ("validated", "other", "invalidated")
@@ -119,7 +119,9 @@ def prepare_common_voice(
                 continue
             path = f"audio/{Settings().target_name(clip.file)}"
             seconds = outcome.samples / SAMPLE_RATE
-            utterances.append(Utterance(clip.id, path, seconds, clip.speaker, clip.language))
+            utterances.append(
+                Utterance(clip.id, path, seconds, clip.speaker, clip.language, clip.session)
+            )
     count = Counter(utterance.speaker for utterance in utterances)
     alone = [utterance for utterance in utterances if count[utterance.speaker] < FEWEST_CLIPS]
     faults += [
@@ -141,7 +143,7 @@ def prepare_common_voice(
     of_part = {part: of_speakers(utterances, names) for part, names in split._asdict().items()}
     for part in ("valid", "test"):
         if of_part[part]:
-            trials_of[part] = cross_session_trials(
+            trials_of[part] = trials_of_languages(
                 of_part[part], clips_in_trials, maximum_trials, same_session_targets, seed
             )
     for part, chosen_utterances in of_part.items():
@@ -218,36 +220,28 @@ def limit_clips(clips: Sequence[Clip], maximum: int) -> list[Clip]:
     return sorted(chosen)
 
 
-def cross_session_trials(
+def trials_of_languages(
     utterances: Sequence[Utterance],
     per_speaker: int,
     maximum: int,
     same_session_targets: bool,
     seed: int,
 ) -> Trials:
-    """Pairs within a language, targets of two sessions; non-targets drawn down to ``maximum``."""
-    trials = all_pairs(
-        [utterance.name for utterance in utterances],
-        [utterance.speaker for utterance in utterances],
-        per_speaker,
-        groups=[utterance.group for utterance in utterances],
-    )
-    assert trials.is_target is not None
-    session = np.array([name.rpartition("/")[0] for name in trials.ids])
-    same_session = session[trials.enroll] == session[trials.test]
-    usable = ~trials.is_target | ~same_session | same_session_targets
-    targets = np.flatnonzero(usable & trials.is_target)
-    others = np.flatnonzero(usable & ~trials.is_target)
-    if not len(targets) or not len(others):
-        raise ValueError(
-            "no target trials across sessions, or no non-target trials within a language, can be "
-            "made: prepare more speakers, or allow --same-session-targets"
+    """Pairs within a language, targets of two sessions; drawn down to ``maximum``."""
+    rows = spread_over([utterance.speaker for utterance in utterances], per_speaker)
+    chosen = [utterances[row] for row in rows]
+    try:
+        return make_trials(
+            [plain_id(utterance.name) for utterance in chosen],
+            [utterance.speaker for utterance in chosen],
+            maximum,
+            [utterance.group for utterance in chosen],
+            seed,
+            None if same_session_targets else [utterance.session for utterance in chosen],
+            balanced=False,
         )
-    random = np.random.default_rng(seed)
-    targets = np.sort(random.permutation(targets)[: maximum // 2])
-    others = np.sort(random.permutation(others)[: maximum - len(targets)])
-    rows = np.sort(np.concatenate([targets, others]))
-    return Trials(trials.ids, trials.enroll[rows], trials.test[rows], trials.is_target[rows])
+    except ValueError as error:
+        raise ValueError(f"{error}, prepare more, or allow --same-session-targets") from error
 
 
 def _language_folder(folder: Path) -> Path:
@@ -303,7 +297,7 @@ def _source(folder: Path, clip: Clip) -> AudioFile:
 def _summary(utterances: Sequence[Utterance], trials: Trials | None) -> str:
     """What a part holds, in a line."""
     speakers = len({utterance.speaker for utterance in utterances})
-    sessions = len({utterance.name.rpartition("/")[0] for utterance in utterances})
+    sessions = len({(utterance.speaker, utterance.session) for utterance in utterances})
     hours = sum(utterance.duration_seconds for utterance in utterances) / 3600
     line = f"{speakers} speakers, {sessions} sessions, {len(utterances)} clips, {hours:.2f} hours"
     if trials is None or trials.is_target is None:

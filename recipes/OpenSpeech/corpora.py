@@ -1,12 +1,13 @@
-"""The speakers and files of four public corpora, as they are downloaded.
+"""The speakers and files of public corpora, as they are downloaded.
 
-speechocean762 (OpenSLR 101) holds sentences, with a split into training and test speakers; the
-others hold isolated words, whose file names contain the speaker.
+speechocean762 (OpenSLR 101) and LibriSpeech (OpenSLR 12) hold sentences, with a split into training
+and test speakers; the others hold isolated words, whose file names contain the speaker.
 """
 
 import hashlib
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,15 +21,25 @@ class SpeakerFiles(NamedTuple):
 
 
 class CorpusFiles(NamedTuple):
-    """The speakers of a corpus, sorted by name, and the audio files without a speaker."""
+    """The speakers of a corpus, sorted by name, and the audio files without a speaker.
+
+    ``recording_seconds`` is how long recordings of joined words get, None if the files are
+    sentences. ``folders_are_sessions``: a file's folder is its session, else none is known.
+    """
 
     name: str
     speakers: list[SpeakerFiles]
     strangers: list[Path]
+    noises: Sequence[Path] = ()
+    recording_seconds: float | None = None
+    folders_are_sessions: bool = False
 
 
 class WordCorpus(NamedTuple):
-    """A corpus of words; ``pattern`` finds the speaker in the last parts of a file's path."""
+    """A corpus of words; ``pattern`` finds the speaker in the last parts of a file's path.
+
+    ``noise_folder`` holds noises, which are not speech.
+    """
 
     name: str
     prefix: str
@@ -37,6 +48,8 @@ class WordCorpus(NamedTuple):
     origin: str
     first_test_speaker: int | None = None
     hides_speakers: bool = False
+    recording_seconds: float = 5.5
+    noise_folder: str | None = None
 
 
 AUDIOMNIST = WordCorpus(
@@ -62,16 +75,28 @@ ARABIC_COMMANDS = WordCorpus(
     example="dataset/backward/00000001_NO_01.wav (word, speaker, take)",
     origin="github.com/abdulkaderghandoura/arabic-speech-commands-dataset",
 )
+SPEECH_COMMANDS = WordCorpus(
+    name="speech_commands",
+    prefix="sc",
+    pattern=r"/(?P<speaker>[0-9a-f]{8})_nohash_\d+\.wav$",
+    example="backward/0a2b400e_nohash_0.wav (word, speaker, take)",
+    origin="storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
+    recording_seconds=5.0,  # words have one second
+    noise_folder="_background_noise_",
+)
+LIBRISPEECH_NAME = re.compile(r"/(?P<speaker>\d+)/(?P<chapter>\d+)/(?P=speaker)-(?P=chapter)-\d+$")
 
 
 def find_words(folder: str | Path, corpus: WordCorpus) -> CorpusFiles:
     """The words of each speaker of a corpus, at any depth below the folder."""
     folder = _existing(folder, corpus.name, corpus.origin)
     words = defaultdict(list)
-    strangers = []
+    strangers, noises = [], []
     for path in sorted(folder.rglob("*.wav")):
         match = re.search(corpus.pattern, f"/{path.relative_to(folder).as_posix()}")
-        if match is None:
+        if path.parent.name == corpus.noise_folder:
+            noises.append(path)
+        elif match is None:
             strangers.append(path)
         else:
             words[match["speaker"]].append(path)
@@ -89,7 +114,42 @@ def find_words(folder: str | Path, corpus: WordCorpus) -> CorpusFiles:
         )
         for speaker, files in sorted(words.items())
     ]
-    return CorpusFiles(corpus.name, speakers, strangers)
+    return CorpusFiles(corpus.name, speakers, strangers, noises, corpus.recording_seconds)
+
+
+def find_librispeech(folder: str | Path) -> CorpusFiles:
+    """The sentences of each speaker of LibriSpeech's parts; those of test-* are test speakers."""
+    origin = "openslr.org/12"
+    folder = _existing(folder, "librispeech", origin).resolve()
+    roots = [folder, folder / "LibriSpeech"]  # what the archives unpack to
+    parts = [path for root in roots for path in sorted(root.glob("*-*")) if path.is_dir()]
+    if re.match(r"(train|dev|test)-", folder.name):
+        parts = [folder]
+    parts = [path for path in parts if re.match(r"(train|dev|test)-", path.name)]
+    files = defaultdict(list)
+    parts_of = defaultdict(set)
+    strangers = []
+    for part in parts:
+        for path in sorted(part.rglob("*.flac")):
+            match = LIBRISPEECH_NAME.search(f"/{path.relative_to(part).with_suffix('').as_posix()}")
+            if match is None:
+                strangers.append(path)
+            else:
+                files[match["speaker"]].append(path)
+                parts_of[match["speaker"]].add(part.name.partition("-")[0])
+    if not files:
+        raise ValueError(
+            f"{folder} does not hold librispeech: no file is named as in train-clean-100/19/198/"
+            f"19-198-0000.flac (part, speaker, chapter); download it from {origin}"
+        )
+    both = sorted(name for name, found in parts_of.items() if "test" in found and len(found) > 1)
+    if both:
+        raise ValueError(f"{folder}: {len(both)} speakers are in test-* and elsewhere: {both[0]}")
+    speakers = [
+        SpeakerFiles(f"lb{speaker}", paths, parts_of[speaker] == {"test"})
+        for speaker, paths in sorted(files.items())
+    ]
+    return CorpusFiles("librispeech", speakers, strangers, folders_are_sessions=True)
 
 
 def find_speechocean762(folder: str | Path) -> CorpusFiles:

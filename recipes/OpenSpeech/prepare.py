@@ -1,17 +1,19 @@
-"""Prepare free corpora: python recipes/OpenSpeech/prepare.py DATA --speechocean762 DIR ...
+"""Prepare free corpora: python recipes/OpenSpeech/prepare.py DATA --librispeech DIR ...
 
-The corpora are read as they are downloaded; words are joined to recordings of about 5.5 s. The test
-speakers are speechocean762's own and AudioMNIST's 41 to 60; a hash of the name chooses validation
-speakers among the others. Trials stay within a corpus, because microphones differ between corpora.
-DATA gets train.csv, valid.csv, test.csv, trial lists for validation and test, over all corpora and
-for each (all pairs; of 8 recordings per speaker in the test), and valid_2s.csv and test_2s.csv: the
-same IDs with 2 s from the middle of each recording, for the same lists.
+The corpora are read as they are downloaded; words are joined to recordings of about 5 s. Several
+sources are joined. Corpora with test speakers of their own keep them; a hash of the name chooses
+validation speakers among the others. Trials stay within a corpus, because microphones differ
+between corpora, and target trials are across sessions where these are known. DATA gets train.csv,
+valid.csv, test.csv, trial lists for validation and test, over all corpora and for each (all pairs;
+of 8 recordings per speaker in the test), and valid_2s.csv and test_2s.csv: the same IDs with 2 s
+from the middle of each recording, for the same lists.
 """
 
 import argparse
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +22,14 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from recipes.OpenSpeech.sources import OpenSpeech, read_originals, read_prepared
+from recipes.OpenSpeech.sources import (
+    FINDERS,
+    OpenSpeech,
+    join_sources,
+    read_common_voice,
+    read_originals,
+    read_prepared,
+)
 from simple_spk import SAMPLE_RATE
 from simple_spk.cli.errors import exit_code
 from simple_spk.corpora.splits import SpeakerSplit, split_speakers
@@ -40,45 +49,45 @@ from simple_spk.io.atomic_file import atomic_write
 
 logger = logging.getLogger(__name__)
 CROP_SAMPLES = 2 * SAMPLE_RATE
-# Of each speaker, in the lists of single corpora. None: all, as validation speakers are few.
-RECORDINGS_IN_PAIRS = {"valid": None, "test": 8}
+# Of each speaker, in the lists of single corpora: all of few validation recordings.
+RECORDINGS_IN_PAIRS = 8
+MOST_VALID_RECORDINGS = 1000  # half a million pairs
 
 
 def prepare_open_speech(
     data_folder: str | Path,
-    prepared: str | Path | None = None,
-    speechocean762: str | Path | None = None,
-    audiomnist: str | Path | None = None,
-    dspspeech20: str | Path | None = None,
-    arabic_commands: str | Path | None = None,
+    prepared: str | Path | Sequence[str | Path] | None = None,
+    common_voice: str | Path | None = None,
+    without: Sequence[str] = (),
     valid_fraction: float = 0.1,
     maximum_trials: int = 20000,
     workers: int = 2,
     seed: int = 0,
+    **originals: str | Path | None,
 ) -> dict[str, PartSummary] | None:
     """Write the tables of the given corpora; returns the size of each part.
 
-    ``prepared`` is a folder with a manifest.csv (wav, duration, spk_id, corpus, split) and replaces
-    the others. If none is given, existing tables are kept, else SIMPLE_SPK_DATA/speech is read.
+    ``originals`` are the folders of downloaded corpora by their names in ``FINDERS``.
+    ``prepared`` are folders with a manifest.csv (wav, duration, spk_id, corpus, split, and perhaps
+    session). ``common_voice`` is a folder that recipes/CommonVoice made. ``without`` names corpora
+    to leave out. If nothing is given, existing tables are kept, else SIMPLE_SPK_DATA/speech is
+    read.
     """
     data_folder = Path(data_folder)
-    originals = {
-        "speechocean762": speechocean762,
-        "audiomnist": audiomnist,
-        "dspspeech20": dspspeech20,
-        "arabic_commands": arabic_commands,
-    }
     given = {name: Path(folder) for name, folder in originals.items() if folder is not None}
-    if prepared is None and not given:
+    if prepared is None and common_voice is None and not given:
         if tables_are_written(data_folder):
             return None
         prepared = prepared_folder_of_the_environment(data_folder)
-    if prepared is not None and given:
-        raise ValueError(f"give either a prepared folder or corpora ({', '.join(given)}), not both")
-    if prepared is not None:
-        speech = read_prepared(Path(prepared))
-    else:
-        speech = read_originals(given, data_folder, workers)
+    several = [prepared] if isinstance(prepared, (str, Path)) else prepared or []
+    sources = [read_prepared(Path(folder)) for folder in several]
+    if common_voice is not None:
+        sources.append(read_common_voice(Path(common_voice)))
+    if given:
+        sources.append(read_originals(given, data_folder, workers))
+    speech = join_sources(sources, without)
+    if speech.noises:
+        write_utterances(data_folder / "background_noises.csv", speech.noises)
     write_quarantine(data_folder / "quarantine.csv", speech.faults)
     split = split_open_speech(speech, valid_fraction, seed)
     for part, speakers in (("valid", split.valid), ("test", split.test)):
@@ -122,9 +131,12 @@ def write_lists_of_corpora(data_folder: Path, part: str, recordings: list[Uttera
         chosen = [recording for recording in recordings if recording.group == corpus]
         ids = [plain_id(recording.name) for recording in chosen]
         speakers = [recording.speaker for recording in chosen]
+        sessions = [recording.session for recording in chosen]
         path = data_folder / f"{part}_trials_{corpus}.txt"
+        takes_all = part == "valid" and len(chosen) <= MOST_VALID_RECORDINGS
         try:
-            trials = all_pairs(ids, speakers, RECORDINGS_IN_PAIRS[part])
+            per_speaker = None if takes_all else RECORDINGS_IN_PAIRS
+            trials = all_pairs(ids, speakers, per_speaker, sessions=sessions)
         except ValueError as error:
             logger.warning("there is no %s: %s", path, error)
         else:
@@ -153,9 +165,18 @@ def cut_crops(test: list[Utterance], data_folder: Path, workers: int) -> list[Ut
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line, whose options are the arguments of prepare_open_speech."""
     parser.add_argument("data_folder", type=Path, help="where tables and joined words go")
-    parser.add_argument("--prepared", type=Path, metavar="DIR", help="a folder with manifest.csv")
-    for name in ("speechocean762", "audiomnist", "dspspeech20", "arabic-commands"):
-        parser.add_argument(f"--{name}", type=Path, metavar="DIR", help="as it was downloaded")
+    parser.add_argument(
+        "--prepared", type=Path, nargs="+", metavar="DIR", help="folders with manifest.csv"
+    )
+    for name in FINDERS:
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=Path, metavar="DIR", help="as it was downloaded")
+    parser.add_argument(
+        "--common-voice", type=Path, metavar="DIR", help="what recipes/CommonVoice prepared"
+    )
+    parser.add_argument(
+        "--without", nargs="+", default=[], metavar="CORPUS", help="corpora to leave out"
+    )
     parser.add_argument("--valid-fraction", type=float, default=0.1, help="of the other speakers")
     parser.add_argument("--maximum-trials", type=int, default=20000, help="per list")
     parser.add_argument("--workers", type=int, default=2, help="threads that read audio")

@@ -4,7 +4,7 @@ Recorded ones (simple-spk prepare musan, simple-spk prepare rooms) are better if
 are enough to keep a network from learning a speaker's single microphone instead of the voice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +28,13 @@ HUM_HERTZ = (50.0, 60.0)
 Make = Callable[[np.random.Generator], NDArray[np.floating]]
 
 
-def prepare_with_sounds(data_folder: str | Path, prepared: str | Path | None = None) -> None:
+def prepare_with_sounds(
+    data_folder: str | Path,
+    prepared: str | Path | Sequence[str | Path] | None = None,
+    without: Sequence[str] = (),
+) -> None:
     """Prepare the corpora as ``prepare_open_speech`` does, and make sounds for augmentation."""
-    prepare_open_speech(data_folder, prepared)
+    prepare_open_speech(data_folder, prepared, without=without)
     make_sounds(data_folder)
 
 

@@ -2,8 +2,9 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,9 @@ from recipes.OpenSpeech.corpora import (
     ARABIC_COMMANDS,
     AUDIOMNIST,
     DSPSPEECH20,
+    SPEECH_COMMANDS,
     CorpusFiles,
+    find_librispeech,
     find_speechocean762,
     find_words,
 )
@@ -21,16 +24,56 @@ from recipes.OpenSpeech.words import make_recordings
 from simple_spk.corpora.inspection import Depth, inspect_files
 from simple_spk.corpora.tables import Quarantined, Utterance
 from simple_spk.data.audio import duration_seconds
+from simple_spk.data.manifest import read_manifest
 
+FINDERS: dict[str, Callable[[Path], CorpusFiles]] = {
+    "speechocean762": find_speechocean762,
+    "audiomnist": partial(find_words, corpus=AUDIOMNIST),
+    "dspspeech20": partial(find_words, corpus=DSPSPEECH20),
+    "arabic_commands": partial(find_words, corpus=ARABIC_COMMANDS),
+    "librispeech": find_librispeech,
+    "speech_commands": partial(find_words, corpus=SPEECH_COMMANDS),
+}
 PREPARED_COLUMNS = ("wav", "duration", "spk_id", "corpus", "split")
 
 
 class OpenSpeech(NamedTuple):
-    """Recordings of all corpora (the group is the corpus), test speakers, unusable files."""
+    """Recordings (the group is the corpus), test speakers, unusable files, and noises."""
 
     recordings: list[Utterance]
     test_speakers: set[str]
     faults: list[Quarantined]
+    noises: list[Utterance]
+
+
+def join_sources(sources: Sequence[OpenSpeech], without: Iterable[str] = ()) -> OpenSpeech:
+    """The recordings of several sources, ``without`` some corpora; their names must differ."""
+    for of_recording, what in (
+        (lambda recording: recording.group, "corpus"),
+        (lambda recording: recording.speaker, "speaker"),
+        (lambda recording: recording.name, "recording"),
+    ):
+        seen: set[str] = set()
+        for source in sources:
+            names = {of_recording(recording) for recording in source.recordings}
+            if again := sorted(seen & names):
+                raise ValueError(
+                    f"{len(again)} names are in two of the given folders, such as the {what} "
+                    f"{again[0]!r}: give each corpus once, or rename one"
+                )
+            seen |= names
+    recordings = [recording for source in sources for recording in source.recordings]
+    corpora = {recording.group for recording in recordings}
+    if unknown := sorted(set(without) - corpora):
+        raise ValueError(
+            f"there is no corpus {unknown[0]!r} to leave out: {', '.join(sorted(corpora))} are read"
+        )
+    return OpenSpeech(
+        [recording for recording in recordings if recording.group not in set(without)],
+        set().union(*(source.test_speakers for source in sources)),
+        [fault for source in sources for fault in source.faults],
+        [noise for source in sources for noise in source.noises],
+    )
 
 
 def read_prepared(folder: Path) -> OpenSpeech:
@@ -43,25 +86,71 @@ def read_prepared(folder: Path) -> OpenSpeech:
     train_speakers: set[str] = set()
     for line, row in _rows(path):
         where = f"{path}, line {line}"
+        if empty := [name for name in PREPARED_COLUMNS if not row[name]]:
+            raise ValueError(f"{where}: there is no {empty[0]}")
         if row["split"] not in ("train", "test"):
             raise ValueError(f"{where}: the split is {row['split']!r}; expected train or test")
         try:
             seconds = float(row["duration"])
-        except (TypeError, ValueError) as error:  # TypeError: the row ends before it
+        except ValueError as error:
             raise ValueError(f"{where}: the duration is {row['duration']!r}") from error
         place = str((folder / row["wav"]).resolve())
-        recordings.append(Utterance(row["wav"], place, seconds, row["spk_id"], row["corpus"]))
+        recordings.append(
+            Utterance(
+                row["wav"], place, seconds, row["spk_id"], row["corpus"], row.get("session") or ""
+            )
+        )
         (test_speakers if row["split"] == "test" else train_speakers).add(row["spk_id"])
     both = sorted(test_speakers & train_speakers)
     if both:
         raise ValueError(f"{path}: {len(both)} speakers are in train and test, such as {both[0]}")
+    _check_files(path, recordings)
+    return OpenSpeech(recordings, test_speakers, [], [])
+
+
+def read_common_voice(folder: Path) -> OpenSpeech:
+    """The recordings of a folder that recipes/CommonVoice made; each language is a corpus.
+
+    IDs are SPEAKER/SESSION/CLIP, and speakers LANGUAGE-HASH. Its test speakers stay such.
+    """
+    recordings: list[Utterance] = []
+    test_speakers: set[str] = set()
+    for part in ("train", "valid", "test"):
+        path = folder / f"{part}.csv"
+        if not path.is_file():
+            if part == "train":
+                raise FileNotFoundError(f"no {path}: run recipes/CommonVoice/prepare.py first")
+            continue
+        manifest = read_manifest(path)
+        for name, row in manifest.row_of_id.items():
+            speaker = manifest.speakers[manifest.speaker_of_row[row]]
+            fields = name.split("/")
+            if len(fields) != 3 or fields[0] != speaker:
+                raise ValueError(f"{path}: {name} is not SPEAKER/SESSION/CLIP of {speaker}")
+            recordings.append(
+                Utterance(
+                    name=f"common_voice/{name}",
+                    path=str(manifest.wav(row).resolve()),
+                    duration_seconds=float(manifest.durations_seconds[row]),
+                    speaker=speaker,
+                    group=f"common_voice_{speaker.rpartition('-')[0]}",
+                    session=fields[1],
+                )
+            )
+            if part == "test":
+                test_speakers.add(speaker)
+        _check_files(path, recordings)
+    return OpenSpeech(recordings, test_speakers, [], [])
+
+
+def _check_files(table: Path, recordings: Sequence[Utterance]) -> None:
+    """Raise if files that a table names are not there."""
     absent = [recording.path for recording in recordings if not os.path.isfile(recording.path)]
     if absent:
         raise FileNotFoundError(
-            f"{path} names {len(absent)} files that are not there, such as {absent[0]}: fetch the "
+            f"{table} names {len(absent)} files that are not there, such as {absent[0]}: fetch the "
             f"folder again"
         )
-    return OpenSpeech(recordings, test_speakers, [])
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -80,27 +169,27 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 def read_originals(folders: dict[str, Path], data_folder: Path, workers: int) -> OpenSpeech:
     """The recordings of downloaded corpora, words joined below ``data_folder``/audio."""
-    finders: dict[str, Callable[[Path], CorpusFiles]] = {
-        "speechocean762": find_speechocean762,
-        "audiomnist": lambda folder: find_words(folder, AUDIOMNIST),
-        "dspspeech20": lambda folder: find_words(folder, DSPSPEECH20),
-        "arabic_commands": lambda folder: find_words(folder, ARABIC_COMMANDS),
-    }
-    corpora = [finders[name](folder) for name, folder in folders.items()]  # mistakes show first
+    if unknown := sorted(set(folders) - set(FINDERS)):
+        raise ValueError(f"there is no corpus {unknown[0]!r}: expected {', '.join(FINDERS)}")
+    corpora = [FINDERS[name](folder) for name, folder in folders.items()]  # mistakes show first
     recordings: list[Utterance] = []
     test_speakers: set[str] = set()
     faults: list[Quarantined] = []
+    noises: list[Utterance] = []
     for corpus in corpora:
         details = "is not named as the corpus's are"
         faults += [Quarantined(str(path), "unknown name", details) for path in corpus.strangers]
         test_speakers |= {speaker.speaker for speaker in corpus.speakers if speaker.is_test}
-        if corpus.name == "speechocean762":
+        if corpus.recording_seconds is None:
             found, bad = list_sentences(corpus, workers)
         else:
             found, bad = join_corpus(corpus, data_folder, workers)
         recordings += found
         faults += bad
-    return OpenSpeech(recordings, test_speakers, faults)
+        for path in corpus.noises:
+            name, place = f"{corpus.name}/{path.name}", str(path.resolve())
+            noises.append(Utterance(name, place, duration_seconds(path), "noise", corpus.name))
+    return OpenSpeech(recordings, test_speakers, faults, noises)
 
 
 def list_sentences(corpus: CorpusFiles, workers: int) -> tuple[list[Utterance], list[Quarantined]]:
@@ -115,7 +204,8 @@ def list_sentences(corpus: CorpusFiles, workers: int) -> tuple[list[Utterance], 
         else:
             name = f"{corpus.name}/{speaker}/{path.name}"
             place = str(path.resolve())
-            recordings.append(Utterance(name, place, facts.seconds, speaker, corpus.name))
+            session = path.parent.name if corpus.folders_are_sessions else ""
+            recordings.append(Utterance(name, place, facts.seconds, speaker, corpus.name, session))
     return recordings, faults
 
 
@@ -124,11 +214,15 @@ def join_corpus(
 ) -> tuple[list[Utterance], list[Quarantined]]:
     """The recordings made of a corpus's words, and the words that cannot be used."""
     audio = data_folder / "audio"
+    assert corpus.recording_seconds is not None
+    seconds = corpus.recording_seconds
     recordings: list[Utterance] = []
     faults: list[Quarantined] = []
     with ThreadPoolExecutor(workers) as pool:
         results = pool.map(
-            lambda speaker: make_recordings(speaker.files, audio / corpus.name / speaker.speaker),
+            lambda speaker: make_recordings(
+                speaker.files, audio / corpus.name / speaker.speaker, seconds
+            ),
             corpus.speakers,
         )
         bar = tqdm(results, total=len(corpus.speakers), unit="speaker", desc=corpus.name)

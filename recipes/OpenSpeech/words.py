@@ -14,7 +14,6 @@ from simple_spk.corpora.inspection import SILENT, fault_of, length_fault
 from simple_spk.corpora.tables import Quarantined
 from simple_spk.data.audio import AudioError, is_silent, read_recording
 
-RECORDING_SECONDS = 5.5
 FADE_SAMPLES = 160  # 10 ms
 SHORTEST_WORD_SECONDS = 4 * FADE_SAMPLES / SAMPLE_RATE
 WORDS_FILE = "words.txt"  # in each speaker's folder: what its recordings were made of
@@ -40,8 +39,10 @@ def join_words(
     return joined
 
 
-def make_recordings(words: Sequence[Path], folder: Path) -> list[Quarantined]:
-    """Join a speaker's words to recordings of about 5.5 s in a folder; returns the unusable ones.
+def make_recordings(
+    words: Sequence[Path], folder: Path, recording_seconds: float = 5.5
+) -> list[Quarantined]:
+    """Join a speaker's words to recordings of about this length; returns the unusable words.
 
     Each word is used once, in an order that depends only on the folder's name. A folder that was
     made of the same files is kept.
@@ -66,7 +67,7 @@ def make_recordings(words: Sequence[Path], folder: Path) -> list[Quarantined]:
     name = hashlib.sha256(folder.name.encode()).digest()
     order = np.random.default_rng(int.from_bytes(name[:8], "big")).permutation(len(waveforms))
     seconds = sum(map(len, waveforms)) / SAMPLE_RATE
-    count = min(max(1, round(seconds / RECORDING_SECONDS)), len(waveforms))
+    count = min(max(1, round(seconds / recording_seconds)), len(waveforms))
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -17,7 +17,8 @@ TRIAL_PARTS = ("valid", "test")
 class Utterance(NamedTuple):
     """A row of a manifest; ``name`` is distinct, ``path`` absolute or relative to the manifest.
 
-    Non-target trials stay within a group, such as a gender or a corpus.
+    Non-target trials stay within a group, such as a gender or a corpus; target trials are across
+    the speaker's sessions, if these are known.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Utterance(NamedTuple):
     duration_seconds: float
     speaker: str
     group: str = ""
+    session: str = ""
 
 
 class Quarantined(NamedTuple):
@@ -113,7 +115,8 @@ def write_speaker_tables(
         groups = [utterance.group for utterance in of_part[part]]
         given = groups if len(set(groups)) > 1 else None
         try:
-            trials_of[part] = make_trials(ids, speakers, maximum_trials, given, seed)
+            sessions = [utterance.session for utterance in of_part[part]]
+            trials_of[part] = make_trials(ids, speakers, maximum_trials, given, seed, sessions)
         except ValueError as error:
             raise ValueError(f"{folder / part}_trials.txt: {error}") from error
     summaries = {}

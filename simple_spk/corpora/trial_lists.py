@@ -26,13 +26,16 @@ def make_trials(
     maximum: int = 20000,
     groups: ArrayLike | None = None,
     seed: int = 0,
+    sessions: Sequence[str] | None = None,
+    balanced: bool = True,
 ) -> Trials:
     """As many non-target as target trials, at most ``maximum`` together, in random order.
 
     No pair occurs twice, in either order, and no recording is compared with itself. Recordings are
-    used about equally often, on both sides. ``speakers`` (n,) and ``groups`` (n,) belong to the
-    ``ids``; non-target trials stay within a group (a gender, a corpus). Equal arguments make equal
-    lists.
+    used about equally often, on both sides. ``speakers`` (n,), ``groups`` (n,) and ``sessions``
+    (n,) belong to the ``ids``. Non-target trials stay within a group (a gender, a corpus); target
+    trials are across the sessions of a speaker where these are known (not ""). If not
+    ``balanced``, non-target trials fill up what targets leave. Equal arguments make equal lists.
 
     >>> trials = make_trials(["a1", "a2", "b1", "b2"], ["a", "a", "b", "b"])
     >>> len(trials), int(trials.is_target.sum())
@@ -45,20 +48,24 @@ def make_trials(
         raise ValueError(f"{counts}: give one of each per recording")
     if maximum < 2:
         raise ValueError(f"maximum must be at least 2, a target and a non-target, not {maximum}")
-    of_one_speaker = _pair_count(speaker_of_row)
+    session_of_row = _session_numbers(speaker_of_row, sessions)
+    of_one_speaker = _pair_count(speaker_of_row) - _pair_count(session_of_row)
     speaker_in_group = group_of_row * (speaker_of_row.max(initial=0) + 1) + speaker_of_row
     of_two_speakers = _pair_count(group_of_row) - _pair_count(speaker_in_group)
     if of_one_speaker == 0:
-        raise ValueError("no target trials can be made: no speaker has two recordings; record more")
+        what = "recordings of two sessions" if any(sessions or ()) else "two recordings"
+        raise ValueError(f"no target trials can be made: no speaker has {what}; record more")
     if of_two_speakers == 0:
         where = "" if groups is None else " within one group"
         reason = f"there are no two speakers to compare{where}"
         raise ValueError(f"no non-target trials can be made: {reason}; add speakers to this list")
-    wanted = min(maximum // 2, of_one_speaker, of_two_speakers)
+    wanted = min(maximum // 2, of_one_speaker)
+    wanted_others = min(wanted if balanced else maximum - wanted, of_two_speakers)
+    wanted = min(wanted, wanted_others) if balanced else wanted
     random = np.random.default_rng(seed)
-    targets = _draw_pairs(speaker_of_row, wanted, random)
-    others = _draw_pairs(group_of_row, wanted, random, speaker_of_row)
-    order = random.permutation(2 * wanted)
+    targets = _draw_pairs(speaker_of_row, wanted, random, session_of_row)
+    others = _draw_pairs(group_of_row, wanted_others, random, speaker_of_row)
+    order = random.permutation(wanted + wanted_others)
     pairs = np.concatenate([targets, others], axis=1).T[order]
     rows, first, index = np.unique(pairs, return_index=True, return_inverse=True)
     by_appearance = np.argsort(first)
@@ -72,8 +79,10 @@ def all_pairs(
     speakers: ArrayLike,
     per_speaker: int | None = None,
     groups: ArrayLike | None = None,
+    sessions: Sequence[str] | None = None,
 ) -> Trials:
-    """Every pair of recordings, within their groups if there are ``groups`` (n,).
+    """Every pair of recordings, within their groups if there are ``groups`` (n,), but target pairs
+    of one session, if there are ``sessions`` (n,); "" is an unknown one.
 
     With ``per_speaker``, each speaker has as many of them, spread over all that are there.
 
@@ -81,21 +90,38 @@ def all_pairs(
     6
     """
     speaker_of_row = _numbers(speakers)
-    kept: list[int] = []
-    for speaker in range(speaker_of_row.max(initial=-1) + 1):
-        rows = np.flatnonzero(speaker_of_row == speaker)
-        count = len(rows) if per_speaker is None else min(per_speaker, len(rows))
-        kept += rows[np.linspace(0, len(rows) - 1, count).round().astype(int)].tolist()
+    session_of_row = _session_numbers(speaker_of_row, sessions)
+    kept = spread_over(speaker_of_row, per_speaker)
     enroll, test = np.triu_indices(len(kept), k=1)
     if groups is not None:
         group_of_row = _numbers(groups)[kept]
         together = group_of_row[enroll] == group_of_row[test]
         enroll, test = enroll[together], test[together]
+    across = session_of_row[kept][enroll] != session_of_row[kept][test]
+    enroll, test = enroll[across], test[across]
     is_target = speaker_of_row[kept][enroll] == speaker_of_row[kept][test]
     if is_target.all() or not is_target.any():
-        raise ValueError("pairs of one speaker and of two are needed: add speakers or recordings")
+        what = "pairs of one speaker and of two are needed"
+        if any(sessions or ()):
+            what += ", those of one speaker from two sessions"
+        raise ValueError(f"{what}: add speakers or recordings")
     pairs = (enroll.astype(np.int32), test.astype(np.int32))
     return Trials([ids[row] for row in kept], *pairs, is_target)
+
+
+def spread_over(speakers: ArrayLike, per_speaker: int | None) -> list[int]:
+    """The rows of at most ``per_speaker`` recordings of each speaker (n,), spread over all of its.
+
+    >>> spread_over(list("aaaab"), 2)
+    [0, 3, 4]
+    """
+    speaker_of_row = _numbers(speakers)
+    order = np.argsort(speaker_of_row, kind="stable")
+    kept: list[int] = []
+    for rows in np.split(order, np.flatnonzero(np.diff(speaker_of_row[order])) + 1):
+        count = len(rows) if per_speaker is None else min(per_speaker, len(rows))
+        kept += rows[np.linspace(0, len(rows) - 1, count).round().astype(int)].tolist()
+    return kept
 
 
 def write_trials(path: str | Path, trials: Trials) -> None:
@@ -136,6 +162,18 @@ def _numbers(names: ArrayLike) -> Rows:
     return np.unique(np.asarray(names), return_inverse=True)[1].reshape(-1)
 
 
+def _session_numbers(speaker_of_row: Rows, sessions: Sequence[str] | None) -> Rows:
+    """The session (n,) of each row by number: one that is not known ("") is a row's own."""
+    rows = range(len(speaker_of_row))
+    if sessions is None:
+        return np.arange(len(speaker_of_row))
+    if len(sessions) != len(speaker_of_row):
+        raise ValueError(f"{len(sessions)} sessions of {len(speaker_of_row)} recordings")
+    keys = ((int(speaker_of_row[row]), sessions[row]) if sessions[row] else row for row in rows)
+    number_of: dict[object, int] = {}
+    return np.array([number_of.setdefault(key, len(number_of)) for key in keys], dtype=np.int64)
+
+
 def _pair_count(block_of_row: Rows) -> int:
     """How many pairs of two rows of one block there are."""
     sizes = np.bincount(block_of_row)
@@ -143,9 +181,9 @@ def _pair_count(block_of_row: Rows) -> int:
 
 
 def _draw_pairs(
-    block_of_row: Rows, wanted: int, random: np.random.Generator, speaker_of_row: Rows | None = None
+    block_of_row: Rows, wanted: int, random: np.random.Generator, part_of_row: Rows
 ) -> Rows:
-    """Distinct pairs (2, wanted) of rows of one block each, and of two speakers if these are given.
+    """Distinct pairs (2, wanted) of rows of one block and of two of its parts.
 
     The rows of a block are seated around a table in random order. Round d pairs everyone with the
     neighbor d seats on: each sits in two pairs, once on either side, and the rounds up to half the
@@ -164,9 +202,8 @@ def _draw_pairs(
         here = np.flatnonzero((2 * distance < size) | ((2 * distance == size) & (seat < distance)))
         there = start[here] + (seat[here] + distance) % size[here]
         pairs = np.stack([order[here], order[there]])
-        if speaker_of_row is not None:
-            differ = np.not_equal(*speaker_of_row[pairs])
-            here, pairs = here[differ], pairs[:, differ]
+        differ = np.not_equal(*part_of_row[pairs])
+        here, pairs = here[differ], pairs[:, differ]
         if len(here) > missing:
             # Seats in every other stretch of ``distance`` have no partner in common: those first.
             is_later = seat[here] // distance % 2

@@ -1,10 +1,11 @@
-"""Noise, music, babble, rooms and channels for training crops, each drawn from the crop's own seed.
+"""Noise, rooms, channels and codecs for training crops, each drawn from the crop's own seed.
 
 SpeechBrain's noise loaders are not used: no checkpoint saves their position in a random order, so a
 resumed run would draw other noises, and they read whole files where a crop is needed. torchaudio
 mixes; SciPy convolves, because it pads to lengths that transform fast.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,13 @@ from scipy.signal import fftconvolve
 
 from simple_spk import SAMPLE_RATE
 from simple_spk.data.audio import read_crop, read_recording
+from simple_spk.data.codecs import (
+    CODECS,
+    bit_rate_range,
+    check_bit_rate,
+    through_codec,
+    unavailable_codecs,
+)
 from simple_spk.data.manifest import Manifest, read_manifest
 
 Waveform = NDArray[np.float32]
@@ -42,7 +50,8 @@ NARROW_BAND_PROBABILITY = 0.2  # of a channel such as a telephone's
 
 
 class Augmentation:
-    """Adds a noise of any kind or a room, all equally likely, and independently a random channel.
+    """Adds a noise of any kind or a room, all equally likely, and independently a random channel
+    and a codec.
 
     Arguments:
         noises: manifest of noises whose spk_id is their kind (see MUSAN).
@@ -50,6 +59,9 @@ class Augmentation:
         probability: of a noise or a room.
         kinds: levels and numbers of voices by kind; a kind without recordings is an error.
         channel_probability: of another microphone and line (see ``through_channel``).
+        codec_probability: of a codec or a telephone line (see ``through_codec``).
+        codecs: names, all equally likely, with their ranges of bit rates in kbit/s, such as
+            {mp3: [16, 32], telephone: null}; null is the whole range. Default: all that work.
     """
 
     def __init__(
@@ -60,17 +72,21 @@ class Augmentation:
         sample_rate: int = SAMPLE_RATE,
         kinds: Mapping[str, NoiseKind | Sequence] | None = None,
         channel_probability: float = 0.0,
+        codec_probability: float = 0.0,
+        codecs: Mapping[str, Sequence[float] | None] | None = None,
     ) -> None:
-        for chance in (probability, channel_probability):
+        for chance in (probability, channel_probability, codec_probability):
             if not 0.0 <= chance <= 1.0:
                 raise ValueError(f"the probability of augmentation is in [0, 1], not {chance}")
         self.probability = probability
         self.channel_probability = channel_probability
+        self.codec_probability = codec_probability
+        self.codecs = _bit_rates(codecs) if codec_probability or codecs else {}
         self.sample_rate = sample_rate
         self.noises = None if noises is None else read_manifest(noises, with_ids=False)
         self.rooms = None if rooms is None else read_manifest(rooms, with_ids=False)
-        if self.noises is None and self.rooms is None:
-            raise ValueError("augmentation needs noises, rooms, or both")
+        if probability and self.noises is None and self.rooms is None:
+            raise ValueError("augmentation needs noises, rooms, or both, or a probability of 0")
         self.kinds = {
             name: NoiseKind(*kind) for name, kind in (MUSAN if kinds is None else kinds).items()
         }
@@ -83,6 +99,13 @@ class Augmentation:
             waveform = self._with_noise_or_room(random, waveform)
         if random.random() < self.channel_probability:
             waveform = through_channel(waveform, random, self.sample_rate)
+        if random.random() < self.codec_probability:
+            name = list(self.codecs)[random.integers(len(self.codecs))]
+            kbits = None
+            if (limits := self.codecs[name]) is not None:
+                lowest, highest = limits
+                kbits = min(highest, lowest * (highest / lowest) ** random.random())
+            waveform = through_codec(waveform, name, kbits, self.sample_rate)
         return waveform
 
     def _with_noise_or_room(self, random: np.random.Generator, waveform: Waveform) -> Waveform:
@@ -156,6 +179,28 @@ def random_filter(
         gains /= np.sqrt((1.0 + (hertz / highest) ** 8) * (1.0 + (lowest / hertz) ** 8))
     spectrum = rfft(signal, n=samples) * gains.astype(np.float32)
     return irfft(spectrum, n=samples)[: len(signal)].astype(np.float32)
+
+
+def _bit_rates(
+    codecs: Mapping[str, Sequence[float] | None] | None,
+) -> dict[str, tuple[float, float] | None]:
+    """The codecs with their ranges of bit rates; of all codecs, those that work."""
+    if codecs is None:
+        for name, reason in unavailable_codecs().items():
+            warnings.warn(f"augmentation is without the codec {name}: {reason}", stacklevel=3)
+        codecs = dict.fromkeys(name for name in CODECS if name not in unavailable_codecs())
+    ranges: dict[str, tuple[float, float] | None] = {}
+    for name, limits in codecs.items():
+        ranges[name] = bit_rate_range(name)
+        if limits is not None:
+            if len(limits) != 2 or limits[0] > limits[1]:
+                raise ValueError(f"bit rates of {name} are [lowest, highest], not {limits}")
+            for kbits in limits:
+                check_bit_rate(name, kbits)
+            ranges[name] = limits[0], limits[1]
+    if not ranges:
+        raise ValueError(f"codecs names none: name some of {', '.join(CODECS)}, or leave it out")
+    return ranges
 
 
 def _rows_by_kind(noises: Manifest, kinds: Mapping[str, NoiseKind]) -> dict[str, NDArray[np.int64]]:

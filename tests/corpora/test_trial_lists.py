@@ -19,27 +19,41 @@ def names_of(trials):
     return list(zip(trials.is_target.tolist(), left, right, strict=True))
 
 
-def possible_pairs(speakers, groups):
+def possible_pairs(speakers, groups, sessions):
     """All target and all non-target pairs of row numbers, one by one."""
     pairs = list(combinations(range(len(speakers)), 2))
-    targets = {(i, j) for i, j in pairs if speakers[i] == speakers[j]}
+    targets = {
+        (i, j)
+        for i, j in pairs
+        if speakers[i] == speakers[j] and (not sessions[i] or sessions[i] != sessions[j])
+    }
     others = {(i, j) for i, j in pairs if speakers[i] != speakers[j] and groups[i] == groups[j]}
     return targets, others
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), min_size=2, max_size=40),
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 1), st.sampled_from(["", "a", "b"])),
+        min_size=2,
+        max_size=40,
+    ),
     st.integers(2, 300),
     st.integers(0, 3),
     st.booleans(),
+    st.booleans(),
+    st.booleans(),
 )
-def test_trials_are_a_balanced_choice_among_all_pairs(rows, maximum, seed, with_groups):
-    speakers = [speaker for speaker, _ in rows]
-    groups = [group if with_groups else 0 for _, group in rows]
-    targets, others = possible_pairs(speakers, groups)
+def test_trials_are_a_choice_among_all_pairs(
+    rows, maximum, seed, with_groups, with_sessions, balanced
+):
+    speakers = [speaker for speaker, *_ in rows]
+    groups = [group if with_groups else 0 for _, group, _ in rows]
+    sessions = [session if with_sessions else "" for *_, session in rows]
+    targets, others = possible_pairs(speakers, groups, sessions)
     ids = [f"r{row}" for row in range(len(speakers))]
     arguments = (ids, speakers, maximum, groups if with_groups else None, seed)
+    arguments += (sessions if with_sessions else None, balanced)
     if not targets or not others:
         with pytest.raises(ValueError, match="can be made"):
             make_trials(*arguments)
@@ -48,8 +62,12 @@ def test_trials_are_a_balanced_choice_among_all_pairs(rows, maximum, seed, with_
     chosen = [(same, *sorted((int(a[1:]), int(b[1:])))) for same, a, b in trials]
     assert len(set(chosen)) == len(chosen)  # no pair twice, in either order
     assert all((i, j) in (targets if same else others) for same, i, j in chosen)
-    expected = min(maximum // 2, len(targets), len(others))
-    assert sum(same for same, _, _ in chosen) == expected == len(chosen) - expected
+    expected = min(maximum // 2, len(targets))
+    expected_others = min(maximum - expected, len(others))
+    if balanced:
+        expected = expected_others = min(expected, len(others))
+    assert sum(same for same, _, _ in chosen) == expected
+    assert len(chosen) == expected + expected_others
     assert names_of(make_trials(*arguments)) == trials
 
 
@@ -162,6 +180,20 @@ def test_impossible_fractions_are_refused(fractions):
 def test_too_few_speakers_are_refused_with_a_cure():
     with pytest.raises(ValueError, match=r"5 speakers are too few.*add speakers"):
         split_speakers("abcde")
+
+
+def test_all_pairs_of_sessions_leave_out_targets_of_one_session():
+    ids, speakers, sessions = ["a1", "a2", "a3", "b1", "b2"], list("aaabb"), ["x", "x", "y", "", ""]
+    trials = names_of(all_pairs(ids, speakers, sessions=sessions))
+    targets = {(enroll, test) for same, enroll, test in trials if same}
+    assert targets == {("a1", "a3"), ("a2", "a3"), ("b1", "b2")}
+    assert sum(not same for same, *_ in trials) == 6
+    with pytest.raises(ValueError, match="those of one speaker from two sessions"):
+        all_pairs(ids, speakers, sessions=["x"] * 5)
+    with pytest.raises(ValueError, match="no speaker has recordings of two sessions"):
+        make_trials(ids, speakers, sessions=["x"] * 5)
+    with pytest.raises(ValueError, match="1 sessions of 5 recordings"):
+        make_trials(ids, speakers, sessions=["x"])
 
 
 def test_all_pairs_are_those_of_the_chosen_recordings():

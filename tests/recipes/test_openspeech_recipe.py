@@ -18,6 +18,8 @@ from recipes.OpenSpeech.corpora import (
     ARABIC_COMMANDS,
     AUDIOMNIST,
     DSPSPEECH20,
+    SPEECH_COMMANDS,
+    find_librispeech,
     find_speechocean762,
     find_words,
 )
@@ -28,7 +30,7 @@ from recipes.OpenSpeech.prepare import (
     write_lists_of_corpora,
 )
 from recipes.OpenSpeech.sounds import NOISE_KINDS, make_room, make_sounds
-from recipes.OpenSpeech.sources import read_prepared
+from recipes.OpenSpeech.sources import read_common_voice, read_prepared
 from recipes.OpenSpeech.words import FADE_SAMPLES, join_words, make_recordings
 from simple_spk.corpora.tables import Utterance
 from simple_spk.data.augmentation import Augmentation
@@ -269,7 +271,9 @@ def test_words_are_untouched_between_their_joints(words):
     np.testing.assert_array_equal(joined[-10:], words[-1][-10:])
 
 
-@pytest.mark.parametrize("corpus", [AUDIOMNIST, DSPSPEECH20, ARABIC_COMMANDS], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "corpus", [AUDIOMNIST, DSPSPEECH20, ARABIC_COMMANDS, SPEECH_COMMANDS], ids=lambda c: c.name
+)
 def test_folders_of_something_else_are_refused(corpus, audio_folder, tmp_path):
     with pytest.raises(ValueError, match="6 wav files were found, none of which") as caught:
         find_words(audio_folder, corpus)
@@ -329,6 +333,8 @@ def test_a_prepared_folder_keeps_its_test_speakers(prepared, tmp_path, monkeypat
         (("s0,c,train", "s0,c,test"), "in train and test, such as s0"),
         (("c/s3/1.wav", "c/s3/7.wav"), r"1 files that are not there.*7\.wav"),
         (("0.9,s0", "long,s0"), "line 2: the duration is 'long'"),
+        (("0.9,s0,c", "0.9,,c"), "line 2: there is no spk_id"),
+        (("c/s0/0.wav,0.9,s0,c,train,", "c/s0/0.wav,0.9"), "line 2: there is no spk_id"),
     ],
 )
 def test_mistakes_in_a_prepared_folder_are_named(prepared, change, words):
@@ -336,6 +342,149 @@ def test_mistakes_in_a_prepared_folder_are_named(prepared, change, words):
     manifest.write_text(manifest.read_text().replace(*change, 1))
     with pytest.raises((ValueError, OSError), match=words):
         read_prepared(prepared)
+
+
+def test_prepared_folders_are_joined_unless_names_collide(prepared, noisy_tone, tmp_path):
+    other = tmp_path / "other"
+    lines = ["wav,duration,spk_id,corpus,split,session,language"]
+    for number in range(10):
+        for take in range(4):
+            name = f"d/t{number}/{take}.wav"
+            write_word(other / name, noisy_tone, 90.0 + 10 * number, take)
+            split = "test" if number >= 7 else "train"
+            lines.append(f"{name},{WORD_SECONDS},t{number},d,{split},day{take % 2},cy")
+    (other / "manifest.csv").write_text("\n".join(lines) + "\n")
+    data = tmp_path / "data"
+    summary = prepare_open_speech(data, prepared=[prepared, other])
+    assert summary["train"].speakers + summary["valid"].speakers == 15
+    assert {row["spk_id"] for row in rows_of(data / "test.csv")} == {"s8", "s9", "t7", "t8", "t9"}
+    for name, known in {"test_trials.txt": False, "test_trials_d.txt": True}.items():
+        trials = VerificationEvaluation(data / name, manifest=data / "test.csv").trials
+        ids = [trials.ids[row] for row in range(len(trials.ids))]
+        for enroll, test, same in zip(trials.enroll, trials.test, trials.is_target, strict=True):
+            take, other_take = (int(Path(ids[row]).stem) for row in (enroll, test))
+            if same and (known or ids[enroll].startswith("d/")):
+                assert take % 2 != other_take % 2, "targets are across sessions"
+    targets = 3 * 2 * 2  # of 3 speakers, 2 recordings on each of 2 days
+    assert int(trials.is_target.sum()) == targets and len(trials) == targets + 3 * 16
+    summary = prepare_open_speech(data, prepared=[prepared, other], without=["d"])
+    assert summary["test"].speakers == 2 and not (data / "test_trials_d.txt").exists()
+    with pytest.raises(ValueError, match="no corpus 'iban' to leave out: c, d are read"):
+        prepare_open_speech(data, prepared=[prepared, other], without=["iban"])
+    with pytest.raises(ValueError, match="in two of the given folders, such as the corpus 'c'"):
+        prepare_open_speech(data, prepared=[prepared, prepared])
+    table = (other / "manifest.csv").read_text()
+    (other / "manifest.csv").write_text(table.replace(",t1,", ",s1,"))
+    with pytest.raises(ValueError, match="such as the speaker 's1'"):
+        prepare_open_speech(data, prepared=[prepared, other])
+
+
+@pytest.fixture
+def librispeech(noisy_tone, tmp_path):
+    """LibriSpeech as its archives unpack: parts, speakers, chapters."""
+    root = tmp_path / "download/LibriSpeech"
+    for part, speakers in {
+        "train-clean-100": range(19, 27),
+        "dev-clean": range(84, 86),
+        "test-clean": range(61, 63),
+    }.items():
+        for speaker in speakers:
+            for chapter in (7, 8):
+                for take in range(2):
+                    name = f"{speaker}/{chapter}/{speaker}-{chapter}-{take:04}.flac"
+                    write_word(root / part / name, noisy_tone, 80.0 + speaker, take, seconds=1.5)
+                (root / part / f"{speaker}/{chapter}/{speaker}-{chapter}.trans.txt").write_text("A")
+    (root / "SPEAKERS.TXT").write_text("")
+    return tmp_path / "download"
+
+
+def test_librispeech_keeps_its_test_part_and_chapters_are_sessions(librispeech, tmp_path):
+    part = librispeech / "LibriSpeech/train-clean-100"
+    (part / "19/7/19-7-0001.flac").write_text("no audio")
+    (part / "20/7/20-7-0001.flac").write_bytes(b"")
+    (part / "21/7/21-7-0000.flac").rename(part / "21/7/22-7-0000.flac")  # of another speaker
+    data = tmp_path / "data"
+    summary = prepare_open_speech(data, librispeech=librispeech, valid_fraction=0.3)
+    assert {row["spk_id"] for row in rows_of(data / "test.csv")} == {"lb61", "lb62"}
+    assert summary["train"].speakers + summary["valid"].speakers == 10
+    faults = {Path(row["source"]).name: row["kind"] for row in rows_of(data / "quarantine.csv")}
+    assert set(faults) == {"19-7-0001.flac", "20-7-0001.flac", "22-7-0000.flac"}
+    assert faults["22-7-0000.flac"] == "unknown name"
+    trials = VerificationEvaluation(
+        data / "test_trials_librispeech.txt", manifest=data / "test.csv"
+    ).trials
+    chapter = np.array([name.split("-")[-2] for name in trials.ids])
+    across = chapter[trials.enroll] != chapter[trials.test]
+    assert across[trials.is_target].all() and trials.is_target.sum() == 8
+    assert not across[~trials.is_target].all()
+    for place in (librispeech / "LibriSpeech", part):
+        assert len(find_librispeech(place).speakers) == (8 if place == part else 12)
+    with pytest.raises(ValueError, match=r"does not hold librispeech.*openslr\.org/12"):
+        find_librispeech(tmp_path)
+    other = librispeech / "LibriSpeech/test-other/19/9"
+    other.mkdir(parents=True)
+    (part / "19/7/19-7-0000.flac").rename(other / "19-9-0000.flac")
+    with pytest.raises(ValueError, match=r"1 speakers are in test-\* and elsewhere: 19"):
+        find_librispeech(librispeech)
+
+
+def test_speech_commands_are_joined_by_five_and_noises_are_no_speech(noisy_tone, tmp_path):
+    root = tmp_path / "speech_commands_v0.02"
+    for number in range(8):
+        for take in range(10):
+            name = f"{('yes', 'backward')[take % 2]}/{number:08x}_nohash_{take // 2}.wav"
+            write_word(root / name, noisy_tone, 100.0 + 15 * number, take, seconds=1.0)
+    write_word(root / "_background_noise_/running_tap.wav", noisy_tone, 50.0, 0, seconds=8.0)
+    (root / "yes/00000007_nohash_0.wav").write_text("no audio")
+    (root / "README.md").write_text("")
+    write_word(root / "yes/stranger.wav", noisy_tone, 50.0, 0)
+    data = tmp_path / "data"
+    prepare_open_speech(data, speech_commands=root, valid_fraction=0.3)
+    rows = [row for part in ("train", "valid", "test") for row in rows_of(data / f"{part}.csv")]
+    assert {row["spk_id"] for row in rows} == {f"sc{number:08x}" for number in range(8)}
+    assert len(rows) == 16, "ten words, two recordings"
+    assert all(3.9 < float(row["duration"]) < 5.0 for row in rows)
+    faults = {Path(row["source"]).name: row["kind"] for row in rows_of(data / "quarantine.csv")}
+    assert faults == {"00000007_nohash_0.wav": "not audio", "stranger.wav": "unknown name"}
+    noises = rows_of(data / "background_noises.csv")
+    assert [Path(row["wav"]).name for row in noises] == ["running_tap.wav"]
+    augmentation = Augmentation(
+        data / "background_noises.csv", probability=1.0, kinds={"noise": [(0.0, 20.0)]}
+    )
+    speech = noisy_tone(1.0).astype(np.float32)
+    assert not np.array_equal(augmentation(speech, 0), speech)
+
+
+def test_what_the_common_voice_recipe_made_is_one_more_source(noisy_tone, tmp_path):
+    cv = tmp_path / "cv"
+    for part, speakers in {"train": range(8), "valid": range(8, 10), "test": range(10, 13)}.items():
+        lines = ["ID,wav,duration,spk_id"]
+        for number in speakers:
+            speaker = f"{('cy', 'rm-vallader')[number % 2]}-{number:016x}"
+            for take in range(4):
+                path = cv / f"audio/{speaker}_{take}.wav"
+                write_word(path, noisy_tone, 90.0 + 10 * number, take, seconds=1.5)
+                clip = f"{speaker}/s{take % 2:03}/clip_{take}"
+                lines.append(f"{clip},audio/{path.name},1.5,{speaker}")
+        (cv / f"{part}.csv").write_text("\n".join(lines) + "\n")
+    data = tmp_path / "data"
+    summary = prepare_open_speech(data, common_voice=cv, valid_fraction=0.3)
+    assert summary["test"].speakers == 3 and summary["train"].speakers >= 4
+    speech = read_common_voice(cv)
+    assert {row.group for row in speech.recordings} == {
+        "common_voice_cy",
+        "common_voice_rm-vallader",
+    }
+    assert {row.session for row in speech.recordings} == {"s000", "s001"}
+    trials = VerificationEvaluation(
+        data / "test_trials_common_voice_cy.txt", manifest=data / "test.csv"
+    ).trials
+    assert trials.is_target.sum() == 8 and len(trials) == 8 + 16
+    (cv / "audio" / f"cy-{0:016x}_0.wav").unlink()
+    with pytest.raises(FileNotFoundError, match=r"train\.csv names 1 files that are not there"):
+        read_common_voice(cv)
+    with pytest.raises(FileNotFoundError, match=r"run recipes/CommonVoice/prepare\.py first"):
+        read_common_voice(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\n", b"x" * 200000])
@@ -348,7 +497,7 @@ def test_a_prepared_folder_with_something_else_for_a_table(prepared, content):
 def test_the_command_says_what_it_made_and_what_is_wrong(prepared, tmp_path, monkeypatch, capsys):
     arguments = ["recipes/OpenSpeech/prepare.py", str(tmp_path / "data"), f"--prepared={prepared}"]
     monkeypatch.setattr(sys, "argv", [*arguments, f"--audiomnist={tmp_path}"])
-    assert main() == 1 and "not both" in capsys.readouterr().err
+    assert main() == 1 and "does not hold audiomnist" in capsys.readouterr().err
     finished = subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True
     )
