@@ -130,7 +130,7 @@ def test_losses_that_go_by_lengths_find_them_free(name, base, corpus, tmp_path):
 
 @pytest.mark.parametrize(
     "base, speeds",
-    [("recipes/OpenSpeech/hparams/builtin.yaml", 3), ("hparams/simple_resnet34_modern.yaml", 3)],
+    [("hparams/simple_resnet34_modern.yaml", 3)],
 )
 def test_voices_at_other_speeds_are_classes_of_their_own(base, speeds, corpus, tmp_path):
     experiment = tmp_path / "softmax.yaml"
