@@ -293,6 +293,32 @@ def test_two_processes_train_and_keep_one_queue(corpus, tmp_path):
     assert "state is equal on all 2 processes" in finished.stderr + finished.stdout
 
 
+STAGES = {  # softmax for three of four steps; the first epoch ends before the change
+    "yaml": ROOT / "recipes/OpenSpeech/hparams/simple_resnet34_small.yaml",
+    "options": ("--steps=4", "--first_steps=3", "--batches_per_epoch=2"),
+}
+
+
+def test_a_run_resumes_across_the_change_from_softmax_to_simple(corpus, tmp_path):
+    options, yaml = STAGES["options"], STAGES["yaml"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert run(command(corpus, whole, *options, yaml=yaml)).returncode == 0
+    first = command(corpus, parts, *options, "--number_of_epochs=1", yaml=yaml)
+    assert run(first).returncode == 0
+    rest = command(corpus, parts, *options, "--may_change=number_of_epochs", yaml=yaml)
+    finished = run(rest)
+    assert finished.returncode == 0, finished.stderr
+    assert_equal_weights(whole, parts)
+
+
+def test_two_processes_change_from_softmax_to_simple(corpus, tmp_path):
+    arguments = command(corpus, tmp_path / "two", *STAGES["options"], yaml=STAGES["yaml"])[1:]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
+    finished = run([*launcher, "--master_port=0", "--standalone", *arguments])
+    assert finished.returncode == 0, finished.stderr
+    assert "state is equal on all 2 processes" in finished.stderr + finished.stdout
+
+
 def test_a_collapsing_run_warns(corpus, tmp_path):
     plain = "--embedding_head={form: cartesian, centered: False, initial_length: null}"
     options = plain, "--parameter_groups=null", "--learning_rate=0.0", "--collapse_check_steps=0"
