@@ -17,6 +17,7 @@ from simple_spk.inference.model_folder import (
 )
 from simple_spk.io.safe_yaml import read_tagged_yaml
 from simple_spk.io.tensor_file import read_tensors
+from simple_spk.losses import margin
 from simple_spk.models.embedding_head import IS_HELD
 from simple_spk.models.saved_arguments import renamed
 
@@ -55,9 +56,12 @@ def load_trained(folder: Path) -> Model:
         return load_model(folder)
     settings_file = folder.parent.parent / SETTINGS
     settings = read_tagged_yaml(settings_file)
-    loss_settings = settings.get("loss")
-    if isinstance(loss_settings, dict) and "similarity" in loss_settings:
-        settings = settings | {"similarity": loss_settings["similarity"]}
+    loss_settings, prefix = settings.get("loss"), ""
+    if isinstance(loss_settings, dict) and "then" in loss_settings:  # a WarmStartLoss
+        loss_settings, prefix = loss_settings["then"], "then."
+    if isinstance(loss_settings, dict):
+        of_loss = loss_settings.get("similarity", _cosine_of(loss_settings.get("", "")))
+        settings = settings | ({} if of_loss is None else {"similarity": of_loss})
     encoder_weights = read_tensors(folder / "encoder.ckpt")
     flag = encoder_weights.pop(IS_HELD, None)  # of version 0.1, which could hold the length
     is_held = None if flag is None else bool(flag.any())
@@ -68,8 +72,8 @@ def load_trained(folder: Path) -> Model:
         encoder_weights |= {name: torch.zeros(shapes[name]) for name in of_length}
     loss: Any = nn.Module()
     loss_weights = read_tensors(folder / "loss.ckpt")
-    loss.similarity, loss.bias = parts["similarity"], loss_weights.get("bias")
-    prefix = "similarity."
+    loss.similarity, loss.bias = parts["similarity"], loss_weights.get(f"{prefix}bias")
+    prefix += "similarity."
     in_loss = {n.removeprefix(prefix): t for n, t in loss_weights.items() if n.startswith(prefix)}
     for name, file, weights in (
         ("encoder", "encoder.ckpt", encoder_weights),
@@ -80,6 +84,13 @@ def load_trained(folder: Path) -> Model:
         except RuntimeError as error:
             raise ValueError(f"{folder / file} does not fit {settings_file}: {error}") from error
     return trained_model(parts["front_end"], parts["encoder"], loss).frozen()
+
+
+def _cosine_of(tag: str) -> dict[str, str] | None:
+    """The similarity of a loss with class vectors by the tag of its class, if it is the cosine."""
+    cls = getattr(margin, tag.rpartition(".")[2], None)
+    by_cosine = isinstance(cls, type) and issubclass(cls, margin.SphericalLoss | margin.SoftmaxLoss)
+    return {"": "!new:simple_spk.models.similarity.CosineSimilarity"} if by_cosine else None
 
 
 def _build(settings_file: Path, name: str, entry: Any, is_held: bool | None) -> nn.Module:

@@ -7,7 +7,12 @@ import torch
 
 from simple_spk.export.training_run import find_model, load_trained
 from simple_spk.inference.model_folder import load_model
+from simple_spk.losses.margin import SoftmaxLoss
+from simple_spk.losses.simple import SimPLELoss
+from simple_spk.losses.warm_start import WarmStartLoss
+from simple_spk.models.resnet import ResNet
 from simple_spk.models.saved_arguments import NAMES_BEFORE_FORMAT_3, renamed
+from simple_spk.models.similarity import GeneralizedInnerProduct
 
 OLD_MODEL = Path(__file__).parents[1] / "inference" / "version_0_1"
 OLD_SETTINGS = """\
@@ -50,3 +55,36 @@ def test_a_checkpoint_of_version_0_1(is_held: bool, tmp_path: Path) -> None:
     torch.testing.assert_close(answer, expected)
     assert found.threshold == 0.5 and not found.encoder.training
     assert torch.equal(found.similarity.angular_bias, model.similarity.angular_bias)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "warm start"])
+def test_an_unfinished_run_with_class_vectors(loss: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    encoder = ResNet(num_mels=24, width=4, blocks=(1, 1), embedding_dim=8)
+    module: torch.nn.Module = SoftmaxLoss(8, 5)
+    text = "!new:simple_spk.losses.margin.SoftmaxLoss {embedding_dim: 8, num_classes: 5}"
+    if loss == "warm start":
+        simple = SimPLELoss(GeneralizedInnerProduct(0.7), initial_bias=2.0)
+        module = WarmStartLoss(SoftmaxLoss(8, 5), simple, steps=3)
+        text = f"""!new:simple_spk.losses.warm_start.WarmStartLoss
+    first: {text}
+    then: !new:simple_spk.losses.simple.SimPLELoss
+        similarity: !new:simple_spk.models.similarity.GeneralizedInnerProduct {{angular_bias: 0.7}}
+    steps: 3"""
+    (tmp_path / "hyperparams.yaml").write_text(f"""
+front_end: !new:simple_spk.models.fbank.Fbank {{num_mels: 24}}
+encoder: !new:simple_spk.models.resnet.ResNet
+    {{num_mels: 24, width: 4, blocks: [1, 1], embedding_dim: 8}}
+loss: {text}
+""")
+    checkpoint = tmp_path / "checkpoints" / "CKPT+1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "CKPT.yaml").write_text("unixtime: 1.0\n")
+    torch.save(encoder.state_dict(), checkpoint / "encoder.ckpt")
+    torch.save(module.state_dict(), checkpoint / "loss.ckpt")
+    found = load_trained(find_model(tmp_path))
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(found.similarity(x, x), module.similarity(x, x))
+    assert found.threshold == (None if loss == "softmax" else -2.0)
+    features = torch.randn(2, 60, 24)
+    assert torch.equal(found.encoder(features), encoder.eval()(features))
