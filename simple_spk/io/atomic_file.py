@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,10 +58,39 @@ def atomic_write(path: str | Path, durable: bool = True) -> Iterator[Path]:
             if durable:
                 sync_file(partial)
             partial.replace(path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
+            if durable:
+                sync_folder(path.parent)
+        except BaseException as error:
+            # Errors of writing do not name the file, and nobody knows its temporary name.
+            if isinstance(error, OSError) and error.filename in (None, str(partial)):
+                error.filename, error.filename2 = str(path), None
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
             raise
-    if durable:
+
+
+@contextmanager
+def atomic_folder(path: Path, activity: str) -> Iterator[Path]:
+    """Yield an empty folder beside ``path``; on success it becomes ``path``, which must not exist.
+
+    Folders that killed processes left are removed.
+    """
+    for left_over in path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}.partial"):
+        if (left_over / LOCK).is_file():
+            with contextlib.suppress(OSError), lock_folder(left_over, activity):
+                shutil.rmtree(left_over)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    with lock_folder(partial, activity):
+        try:
+            yield partial
+            for file in partial.iterdir():
+                sync_file(file)
+            sync_folder(partial)
+            partial.rename(path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        (path / LOCK).unlink(missing_ok=True)
         sync_folder(path.parent)
 
 
