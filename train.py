@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import logging
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from hyperpyyaml import load_hyperpyyaml, resolve_references
 from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_on_main
 
 from simple_spk.cli.errors import exit_code
+from simple_spk.data.dataset import explain_worker_failures
 from simple_spk.distributed import leave_group, own_device
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import save_model
 from simple_spk.io.atomic_file import lock_folder, write_json, write_text
 from simple_spk.io.safe_yaml import explain_yaml_error
 from simple_spk.training.brain import SimPLEBrain
+from simple_spk.training.data_check import check_recordings
 from simple_spk.training.log import describe_result, headline
 from simple_spk.training.resume_check import SETTINGS, require_same_settings
 
@@ -99,6 +102,7 @@ def train_in_folder(
         hparams["validation"] = hparams["validation"]()
     evaluations = {name: make() for name, make in hparams["test_lists"].items()}
     if if_main_process():
+        check_recordings(train_loader.dataset, [hparams["validation"], *evaluations.values()])
         with open(hparams_file, encoding="utf-8") as file:
             settings = resolve_references(file, overrides).getvalue()
         changes = require_same_settings(output_folder, settings, may_change)
@@ -145,12 +149,23 @@ def write_model(folder: Path, modules: torch.nn.ModuleDict) -> None:
 
 def run() -> None:
     """Train with the options of the command line; all processes end together."""
-    train(sys.argv[1:])
+    with explain_worker_failures():
+        train(sys.argv[1:])
     leave_group()
+
+
+def _report_thread(failed: threading.ExceptHookArgs) -> None:
+    """Print the traceback of a thread, unless it is the system that refused something."""
+    if not issubclass(failed.exc_type, OSError):
+        threading.__excepthook__(failed)
 
 
 def main() -> int:
     """Train, and return the exit code."""
+    # No tracebacks if log.txt or TensorBoard's file cannot be written; of the latter, whose thread
+    # fails, the next call raises the error.
+    logging.raiseExceptions = False
+    threading.excepthook = _report_thread
     code = exit_code("train.py", run, resumes=True)
     if code == 1:
         print("(SIMPLE_SPK_TRACEBACK=1 shows where it happened)", file=sys.stderr)

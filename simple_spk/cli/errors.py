@@ -1,10 +1,12 @@
 """Exit codes, and messages instead of tracebacks for errors that the user can fix."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable
 
 BROKEN_PIPE, INTERRUPTED = 141, 130  # the exit codes of shells
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Errors that a message explains better than a traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
 
@@ -27,7 +29,11 @@ def exit_code(program: str, run: Callable[[], int | None], resumes: bool = False
             raise
         message = str(error).strip()
         if "Original Traceback" in message:  # the error of a data worker
-            message = message.splitlines()[-1]
+            message = message.splitlines()[-1].partition(": ")[2]
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            cure = "; the same command then goes on" if resumes else ""
+            place = os.fsdecode(error.filename) if error.filename else message
+            message = f"disk full: {place}: make room{cure}"
         print(f"{program}: error: {message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -31,7 +31,7 @@ from simple_spk.corpora.inspection import SILENT, AudioFile, fault_of, length_fa
 from simple_spk.corpora.journal import Journal, Outcome
 from simple_spk.data.audio import SHORTEST_SECONDS, is_silent
 from simple_spk.data.decoding import AudioError, decode
-from simple_spk.io.atomic_file import atomic_write, lock_file
+from simple_spk.io.atomic_file import atomic_write, lock_file, lock_folder
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +47,7 @@ def run_lock(folder: Path) -> Iterator[None]:
 
     The system frees both locks when their processes end, however they end.
     """
-    with (folder / "run.lock").open("a") as run:
-        lock_file(run, f"another conversion is at work in {folder.parent}: wait for it, or stop it")
+    with lock_folder(folder, "converting"):
         with (folder / "workers.lock").open("a") as workers:
             lock_file(workers)
         yield

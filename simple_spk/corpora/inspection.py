@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import multiprocessing
 import os
 import sys
 from collections.abc import Generator, Sequence
@@ -98,8 +99,12 @@ def inspect_files(
     ``with_digest`` says for which files (n,) a digest of the bytes is wanted (None: for none).
     """
     workers = max(1, workers)
-    uses_processes = in_processes and workers > 1
-    pool: Executor = (ProcessPoolExecutor if uses_processes else ThreadPoolExecutor)(workers)
+    pool: Executor
+    if in_processes and workers > 1:
+        # Spawned: forked processes hang in torch, which resamples, once the parent used threads.
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    else:
+        pool = ThreadPoolExecutor(workers)
     chunk = max(1, min(FILES_PER_TASK, len(paths) // (4 * workers)))
     digests = with_digest or repeat(False)
     facts = pool.map(inspect_file, paths, repeat(depth), digests, chunksize=chunk)

@@ -15,6 +15,7 @@ from simple_spk.corpora.inspection import SILENT, AudioFile, Depth, inspect_file
 from simple_spk.corpora.journal import Journal
 from simple_spk.corpora.tables import Quarantined
 from simple_spk.data.audio import AUDIO_SUFFIXES, SHORTEST_SECONDS
+from simple_spk.io.atomic_file import lock_folder
 
 # Python reads file names that are not UTF-8 as lone surrogates.
 UNFIT_FOR_TABLES = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -110,8 +111,12 @@ def find_usable(
     """
     depth = Depth.SAMPLES if decode else Depth.SILENCE
     faults: list[Quarantined] = []
-    journal = Journal(journal_path, {"content": "inspected files"}, _Remembered)
-    with contextlib.closing(journal):
+    with (
+        lock_folder(journal_path.with_name(f".{journal_path.stem}"), "inspecting files"),
+        contextlib.closing(
+            Journal(journal_path, {"content": "inspected files"}, _Remembered)
+        ) as journal,
+    ):
         known = ((file, journal.rows.get(file.name)) for file in files)
         rows = {
             row.name: row for file, row in known if row and row[:3] == file and row.depth >= depth

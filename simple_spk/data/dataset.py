@@ -1,6 +1,7 @@
 """The training data: from a sampled crop to a waveform and its label."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from simple_spk import SAMPLE_RATE
 from simple_spk.data.audio import read_crop
 from simple_spk.data.augmentation import Augmentation
+from simple_spk.data.decoding import AudioError
 from simple_spk.data.manifest import Manifest, read_manifest
 from simple_spk.data.samplers import Crop, SpeakerSampler
 
@@ -22,10 +24,31 @@ class LabeledBatch(NamedTuple):
     labels: Tensor
 
 
+@contextlib.contextmanager
+def explain_worker_failures() -> Iterator[None]:
+    """Turn torch's errors about dead data workers into an OSError with a cure."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error)
+        if "shared memory" in reason:  # torch says so of a bus error, too
+            raise OSError(
+                "a data worker found no room in shared memory: --workers=0 or a larger /dev/shm "
+                "(docker run --shm-size=8g)"
+            ) from error
+        if "DataLoader worker" in reason:
+            raise OSError(f"{reason}: was memory short? give fewer --workers") from error
+        raise
+
+
 def labeled_loader(
     dataset: Dataset[LabeledBatch], batch_sampler: Iterable[list[Any]], workers: int
 ) -> DataLoader[LabeledBatch]:
-    """The batches that a sampler draws, read by ``workers`` processes (0: by this one)."""
+    """The batches that a sampler draws, read by ``workers`` processes (0: by this one).
+
+    Workers are forked, so that they share the manifest. They must not use polars, whose threads do
+    not survive a fork; torch is safe in them, because they let it use one thread.
+    """
     return DataLoader(
         dataset,
         batch_sampler=batch_sampler,
@@ -50,9 +73,13 @@ class CropDataset(Dataset[LabeledBatch]):
 
     def __getitem__(self, crop: Crop) -> LabeledBatch:
         path = self.manifest.wav(crop.row)
-        waveform = read_crop(path, crop.samples, crop.position, self.sample_rate, crop.speed)
-        if self.augmentation is not None:
-            waveform = self.augmentation(waveform, crop.seed)
+        try:
+            waveform = read_crop(path, crop.samples, crop.position, self.sample_rate, crop.speed)
+            if self.augmentation is not None:
+                waveform = self.augmentation(waveform, crop.seed)
+        except (AudioError, OSError) as error:  # of a class that data workers can hand on
+            cure = "repair the file; the same command then resumes from the last checkpoint"
+            raise AudioError(f"training cannot go on: {error} ({cure})") from error
         return LabeledBatch(torch.from_numpy(waveform), torch.tensor(crop.label))
 
 

@@ -1,5 +1,6 @@
 """The model of a training run, finished or not; nothing of the run's YAML file is executed."""
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from simple_spk.inference.model_folder import (
     build_part,
     load_model,
 )
+from simple_spk.io.atomic_file import damage_of
 from simple_spk.io.safe_yaml import read_tagged_yaml
 from simple_spk.io.tensor_file import read_tensors
 from simple_spk.losses import margin
 from simple_spk.models.embedding_head import IS_HELD
 from simple_spk.models.saved_arguments import renamed
+
+logger = logging.getLogger(__name__)
 
 SETTINGS, CHECKPOINT = "hyperparams.yaml", "CKPT.yaml"  # SpeechBrain's names
 
@@ -27,14 +31,27 @@ SETTINGS, CHECKPOINT = "hyperparams.yaml", "CKPT.yaml"  # SpeechBrain's names
 def find_model(source: Path) -> Path:
     """The folder with the weights of a model folder, a checkpoint or a run.
 
-    For a run that is RUN/model, which training writes at its end, or else the newest checkpoint.
+    For a run that is RUN/model, which training writes at its end, or else the newest checkpoint
+    that is whole; a warning names the damage of others. A damaged checkpoint that is named itself
+    is refused.
     """
     if not source.is_dir():
         raise FileNotFoundError(f"no folder {source}: name a training run or a model folder")
     for folder in (source, source / "model"):
-        if (folder / CONFIG).is_file() or (folder / CHECKPOINT).is_file():
+        if (folder / CONFIG).is_file():
+            return folder
+        if (folder / CHECKPOINT).is_file():
+            if (damage := damage_of(folder)) is not None:
+                raise ValueError(f"{folder} is damaged ({damage}): name an older checkpoint")
             return folder
     saved = [path for path in source.glob(f"checkpoints/CKPT*/{CHECKPOINT}") if path.is_file()]
+    damages = {path: damage_of(path.parent) for path in saved}
+    for path, damage in damages.items():
+        if damage is not None:
+            logger.warning("the checkpoint %s is damaged and ignored: %s", path.parent, damage)
+            saved.remove(path)
+    if damages and not saved:
+        raise ValueError(f"all {len(damages)} checkpoints of {source} are damaged: resume the run")
     if not saved:
         expected = f"a model folder ({CONFIG}) nor a training run (model/, checkpoints/CKPT*)"
         raise FileNotFoundError(f"{source} is neither {expected}: correct the path")

@@ -4,12 +4,12 @@ While recordings are embedded, finished ones are kept in parts in the folder FIL
 call resumes from them. A recording that has changed since is embedded again.
 """
 
+import contextlib
 import hashlib
 import io
-import shutil
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from simple_spk.evaluation.embedding_files import Embeddings, read_embeddings, w
 from simple_spk.inference.batch_embedding import embedding_bar
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.trial_evaluation import LocatedRecordings
-from simple_spk.io.atomic_file import atomic_write, write_text
+from simple_spk.io.atomic_file import LOCK, atomic_write, lock_folder, write_text
 
 PLAN = "plan.txt"
 SECONDS_BETWEEN_PARTS = 30.0
@@ -44,25 +44,44 @@ class EmbeddingStore:
         hashes = (hashlib.sha256(name.encode(errors="surrogateescape")) for name in names)
         self.keys = [one.digest() for one in hashes]
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Let no other run write to the folder; processes that share the work are one run."""
+        if rank() > 0:
+            yield
+            return
+        if not (self.folder / PLAN).is_file() and self._parts_of_plan():
+            what = "where parts are kept, holds something else"
+            raise ValueError(f"{self.folder}, {what}: move it away, or name another output")
+        with lock_folder(self.folder, "embedding"):
+            try:
+                yield
+            finally:
+                if self.folder.is_dir() and not (self.folder / PLAN).is_file():
+                    self.remove()  # a refusal leaves nothing
+
     def begin(self, discard: bool = True) -> bool:
-        """Make the folder ready; False if it held parts of another model.
+        """Make the folder ready, which is held; False if it has parts of another model.
 
         Those are deleted, or with ``discard=False`` left alone.
         """
         plan = self.folder / PLAN
-        was_there, has_plan = self.folder.exists(), plan.is_file()
+        has_plan = plan.is_file()
         if has_plan and plan.read_text(encoding="utf-8") == self.plan:
             return True
         if has_plan and not discard:
             return False
-        others = self.folder.iterdir() if was_there and not has_plan else ()
-        if any(path.suffix != ".partial" for path in others):
-            what = "where parts are kept, holds something else"
-            raise ValueError(f"{self.folder}, {what}: move it away, or name another output")
-        if was_there:
-            shutil.rmtree(self.folder)
+        for path in self._parts_of_plan():
+            path.unlink()
         write_text(plan, self.plan)
-        return not was_there
+        return not has_plan
+
+    def _parts_of_plan(self) -> list[Path]:
+        """What the folder holds beside the plan, the lock and files of killed writers."""
+        if not self.folder.is_dir():
+            return []
+        ours = (PLAN, LOCK)
+        return [p for p in self.folder.iterdir() if p.suffix != ".partial" and p.name not in ours]
 
     def read(self) -> dict[int, NDArray[np.float32]]:
         """The embeddings (dim,) that exist already, by the index of their recording."""
@@ -136,8 +155,12 @@ class EmbeddingStore:
         return dict(sorted(made.items()))
 
     def remove(self) -> None:
-        """Delete all parts."""
-        shutil.rmtree(self.folder)
+        """Delete all parts; the plan last, so that a run killed meanwhile knows them as its own."""
+        for path in [*self._parts_of_plan(), *self.folder.glob("*.partial")]:
+            path.unlink()
+        for name in (PLAN, LOCK):
+            (self.folder / name).unlink(missing_ok=True)
+        self.folder.rmdir()
 
     def _stamp(self, index: int) -> tuple[int, int]:
         """Size and time of a recording, which tell whether it has changed."""
@@ -155,6 +178,14 @@ def embed_into_file(
 
     ``origin`` names the model and where the recordings lie; a file of another origin is refused.
     """
+    with EmbeddingStore(file, origin, [], []).held():  # before the file is read
+        return _embed_into_held_file(file, extractor, recordings, origin, workers)
+
+
+def _embed_into_held_file(
+    file: Path, extractor: Extractor, recordings: LocatedRecordings, origin: str, workers: int
+) -> Embeddings:
+    """``embed_into_file`` while no other run changes the file."""
     ids, paths, durations = recordings
     if file.suffix in (".ark", ".scp"):
         raise ValueError(f"{file} cannot store which model it is of: name an .npz or .safetensors")

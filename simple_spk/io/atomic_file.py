@@ -4,8 +4,10 @@ import contextlib
 import glob
 import hashlib
 import json
+import logging
 import os
 import secrets
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,10 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+logger = logging.getLogger(__name__)
+
 DIGESTS = "files.json"  # sizes and SHA-256 of the files of a folder
+LOCK = ".lock"  # in a folder that ``lock_folder`` has held
 
 
 @contextmanager
@@ -53,10 +58,39 @@ def atomic_write(path: str | Path, durable: bool = True) -> Iterator[Path]:
             if durable:
                 sync_file(partial)
             partial.replace(path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
+            if durable:
+                sync_folder(path.parent)
+        except BaseException as error:
+            # Errors of writing do not name the file, and nobody knows its temporary name.
+            if isinstance(error, OSError) and error.filename in (None, str(partial)):
+                error.filename, error.filename2 = str(path), None
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
             raise
-    if durable:
+
+
+@contextmanager
+def atomic_folder(path: Path, activity: str) -> Iterator[Path]:
+    """Yield an empty folder beside ``path``; on success it becomes ``path``, which must not exist.
+
+    Folders that killed processes left are removed.
+    """
+    for left_over in path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}.partial"):
+        if (left_over / LOCK).is_file():
+            with contextlib.suppress(OSError), lock_folder(left_over, activity):
+                shutil.rmtree(left_over)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    with lock_folder(partial, activity):
+        try:
+            yield partial
+            for file in partial.iterdir():
+                sync_file(file)
+            sync_folder(partial)
+            partial.rename(path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        (path / LOCK).unlink(missing_ok=True)
         sync_folder(path.parent)
 
 
@@ -133,7 +167,8 @@ def write_json(path: str | Path, content: Any) -> None:
 def lock_file(file: IO[Any], refusal: str | None = None, shared: bool = False) -> None:
     """Lock an open file until it is closed; if it is locked, wait, or raise with this message.
 
-    Processes that inherit the file share its lock. A shared lock excludes exclusive ones only.
+    Processes that inherit the file share its lock. A shared lock excludes exclusive ones only. On
+    Windows nothing is locked.
     """
     if fcntl is None:
         return
@@ -146,19 +181,45 @@ def lock_file(file: IO[Any], refusal: str | None = None, shared: bool = False) -
 
 @contextmanager
 def lock_folder(folder: str | Path, activity: str) -> Iterator[None]:
-    """Hold a folder until this process ends, or refuse and name the process that holds it."""
+    """Hold a folder inside the with statement, or refuse and name the process that holds it.
+
+    The holder may remove the folder. A process that dies in whatever way holds nothing any more.
+    Windows has no such locks: there a warning says so, and nothing is refused.
+    """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a+", encoding="utf-8", errors="replace") as file:
-        try:
-            lock_file(file, "held")
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read(200).strip() or "another process"
-            raise BlockingIOError(
-                f"{holder} is {activity} in {folder}: wait for it, stop it, or name another folder"
-            ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+    path = folder / LOCK
+    if fcntl is None:
+        logger.warning("%s cannot be locked on this system: let one process use it", folder)
+        folder.mkdir(parents=True, exist_ok=True)
         yield
+        return
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("a+", encoding="utf-8", errors="replace") as file:
+            try:
+                lock_file(file, "held")
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read(200).strip() or "another process"
+                raise BlockingIOError(
+                    f"{holder} is {activity} in {folder}: wait for it, stop it, or name another "
+                    "folder"
+                ) from None
+            if not _has_name(file, path):  # its last holder removed it after it was opened here
+                continue
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+            try:
+                yield
+            finally:
+                file.truncate(0)
+            return
+
+
+def _has_name(file: IO[Any], path: Path) -> bool:
+    """Whether an open file is the one that a path names."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,13 +1,15 @@
 """Checkpoints that are whole or ignored, also after a power cut or a damaged disk."""
 
+import contextlib
 import logging
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from speechbrain.utils.checkpoints import Checkpointer, average_checkpoints
-from speechbrain.utils.distributed import ddp_barrier, if_main_process
+from speechbrain.utils.distributed import ddp_barrier, if_main_process, main_process_only
 from torch import nn
 
 from simple_spk.io.atomic_file import damage_of, seal_folder, sync_folder
@@ -39,10 +41,26 @@ class AtomicCheckpointer(Checkpointer):
         self, meta: Mapping[str, Any] | None = None, end_of_epoch: bool = True, **options: Any
     ) -> Any:
         """Write to a folder that recovery does not look at, sync it, then rename it."""
-        if if_main_process():
-            for kind in (PARTIAL, DELETED):  # of killed runs
-                for left_over in Path(self.checkpoints_dir).glob(f"{kind}*"):
-                    shutil.rmtree(left_over)
+        try:
+            return self._save_atomically(meta, end_of_epoch, **options)
+        except (OSError, RuntimeError) as error:
+            # torch's writer replaces the system's error by its own.
+            reason = error if isinstance(error, OSError) else error.__context__
+            if not isinstance(reason, OSError) or reason.errno is None:
+                raise
+            with contextlib.suppress(OSError):
+                self._remove_left_overs()  # a full disk needs the room
+            file = reason.filename or str(self.checkpoints_dir)
+            raise OSError(reason.errno, reason.strerror, file) from error
+
+    def _save_atomically(
+        self, meta: Mapping[str, Any] | None, end_of_epoch: bool, **options: Any
+    ) -> Any:
+        """``save_checkpoint`` with torch's errors."""
+        self._remove_left_overs()
+        for name, recoverable in self.recoverables.items():
+            if isinstance(recoverable, nn.Module | torch.optim.Optimizer):
+                self.custom_save_hooks[name] = _save_state
         meta = dict(meta or {})
         if self.progress is not None:
             meta["progress"] = list(self.progress())
@@ -60,6 +78,13 @@ class AtomicCheckpointer(Checkpointer):
             )
         ddp_barrier()
         return saved
+
+    def _remove_left_overs(self) -> None:
+        """Remove what killed or failed runs left."""
+        if if_main_process():
+            for kind in (PARTIAL, DELETED):
+                for left_over in Path(self.checkpoints_dir).glob(f"{kind}*"):
+                    shutil.rmtree(left_over)
 
     def save_and_keep_only(
         self, meta: Mapping[str, Any] | None = None, end_of_epoch: bool = True, **options: Any
@@ -141,6 +166,13 @@ class AtomicCheckpointer(Checkpointer):
     def _new_checkpoint_dirpath(self) -> Path:
         final: Path = super()._new_checkpoint_dirpath()
         return final.with_name(PARTIAL + final.name)
+
+
+@main_process_only
+def _save_state(recoverable: nn.Module | torch.optim.Optimizer, path: Path) -> None:
+    """SpeechBrain's ``torch_save`` through Python's file, whose errors say what is wrong."""
+    with path.open("wb") as file:
+        torch.save(recoverable.state_dict(), file)
 
 
 def _ends_epoch(checkpoint: Any) -> bool:

@@ -14,10 +14,11 @@ from simple_spk.cli.commands import embed
 from simple_spk.cli.main import main
 from simple_spk.data.audio import AudioError
 from simple_spk.evaluation.embedding_files import read_embeddings
-from simple_spk.inference.embedding_store import EmbeddingStore
+from simple_spk.inference.embedding_store import EmbeddingStore, embed_into_file
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import save_model
+from simple_spk.inference.trial_evaluation import LocatedRecordings
 from simple_spk.losses.simple import SimPLELoss
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
@@ -227,6 +228,45 @@ def test_a_folder_of_somebody_elses_is_not_deleted(
     assert run(corpus, "--model", model_folder, "-o", tmp_path / "e.npz") == 1
     assert "holds something else: move it away" in capsys.readouterr().err
     assert (tmp_path / "e.npz.parts" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_second_run_into_one_output_is_refused(
+    model_folder: Path, corpus: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """Also evaluate --save-embeddings, which shares the folder; the first run loses nothing."""
+    output = tmp_path / "e.npz"
+    embed = ("embed", corpus, "--model", model_folder, "-o", output)
+    paths = sorted(corpus.glob("*.wav"))
+    first = EmbeddingStore(output, "model", [path.name for path in paths], paths)
+    holder = f"process {os.getpid()} on "
+    with first.held():
+        assert first.begin()
+        first.write({2: np.ones(3, np.float32)})
+        fails_naming(capsys, holder, *embed)
+        with pytest.raises(BlockingIOError, match="is embedding in"):
+            extractor = Extractor.load(model_folder)
+            embed_into_file(output, extractor, LocatedRecordings([], []), "model")
+        assert list(first.read()) == [2]
+    assert not output.exists()
+    assert main([*map(str, embed)]) == 0  # the lock went with its holder
+
+
+def test_a_run_killed_while_it_tidies_up_knows_its_parts(
+    model_folder: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed = (corpus, "--model", model_folder, "-o", tmp_path / "e.npz")
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok)
+        if path.parent.suffix == ".parts":
+            raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert run(*embed) == 1
+    monkeypatch.undo()
+    assert run(*embed) == 0
+    assert not (tmp_path / "e.npz.parts").exists()
 
 
 def test_a_recording_that_changes_meanwhile_is_named(

@@ -1,5 +1,8 @@
 """Laws of inspection: one answer about a file, whoever asks, however many work."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,3 +88,28 @@ def test_threads_and_processes_say_the_same(files: dict[str, Path], depth: Depth
 def test_another_format_under_the_name_of_m4a(files: dict[str, Path], depth: Depth) -> None:
     renamed = files["good.wav"].rename(files["good.wav"].with_name("wav.m4a"))
     assert inspect_file(renamed, depth)[:4] == (1.5, 16000, 1, False)
+
+
+AFTER_TWO_THREADS = """
+import sys
+import torch
+from simple_spk.corpora.inspection import Depth, inspect_files
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    torch.randn(4_000_000).exp().sum()
+    print(*(facts.seconds for facts in inspect_files(sys.argv[1:], Depth.SAMPLES, 2, True)))
+"""
+
+
+def test_processes_do_not_hang_after_torch_used_threads(tmp_path: Path) -> None:
+    """Forked ones did, where a recording has to be resampled."""
+    script = tmp_path / "script.py"
+    script.write_text(AFTER_TWO_THREADS)
+    paths = [tmp_path / f"{number}.wav" for number in range(2)]
+    for path in paths:
+        soundfile.write(path, np.random.default_rng(0).normal(0, 0.1, 2 * 44100), 44100)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, script, *paths], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["2.0", "2.0"], done.stderr

@@ -1,5 +1,6 @@
 """Archives of noises and rooms become manifests that augmentation takes as they are."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from simple_spk.cli.main import main
 from simple_spk.corpora.musan_rirs import prepare_musan, prepare_rooms
 from simple_spk.data.augmentation import Augmentation
 from simple_spk.data.manifest import read_manifest
+from simple_spk.io.atomic_file import lock_folder
 
 
 def write(path: Path, seconds: float = 0.5, level: float = 0.1) -> None:
@@ -67,3 +69,14 @@ def test_as_commands(archives: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         source, target = str(archives / folder), str(tmp_path / "data")
         assert main(["prepare", corpus, source, target]) == 0
         assert f"{corpus}.csv" in capsys.readouterr().out
+
+
+def test_one_run_prepares_a_corpus_at_a_time(
+    archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    with lock_folder(data / ".musan", "preparing"):
+        assert main(["prepare", "musan", str(archives / "musan"), str(data)]) == 1
+        assert f"process {os.getpid()} on " in capsys.readouterr().err
+        assert main(["prepare", "rooms", str(archives / "RIRS_NOISES"), str(data)]) == 0
+    assert main(["prepare", "musan", str(archives / "musan"), str(data)]) == 0

@@ -1,4 +1,4 @@
-"""Runs that version 0.1 left unfinished can still be exported."""
+"""The checkpoint of a run to export: the newest that is whole, also of version 0.1."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import torch
 
 from simple_spk.export.training_run import find_model, load_trained
 from simple_spk.inference.model_folder import load_model
+from simple_spk.io.atomic_file import seal_folder
 from simple_spk.losses.margin import SoftmaxLoss
 from simple_spk.losses.simple import SimPLELoss
 from simple_spk.losses.warm_start import WarmStartLoss
@@ -32,6 +33,26 @@ encoder: !new:simple_spk.resnet.ResNet
 loss: !new:simple_spk.loss.SimPLELoss
     similarity: !new:simple_spk.similarity.GeneralizedInnerProduct {learnable: true}
 """
+
+
+def test_damaged_checkpoints_are_not_exported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    older, newest = (tmp_path / "checkpoints" / f"CKPT+{number}" for number in (1, 2))
+    for step, checkpoint in enumerate((older, newest)):
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "CKPT.yaml").write_text(f"unixtime: 1.0\nprogress: [1, {step}]\n")
+        (checkpoint / "encoder.ckpt").write_bytes(b"weights")
+        seal_folder(checkpoint)
+    assert find_model(tmp_path) == newest
+    (newest / "encoder.ckpt").write_bytes(b"weightz")
+    assert find_model(tmp_path) == older
+    assert "CKPT+2 is damaged and ignored: the content of encoder.ckpt has changed" in caplog.text
+    with pytest.raises(ValueError, match=r"CKPT\+2 is damaged .*name an older checkpoint"):
+        find_model(newest)
+    (older / "encoder.ckpt").unlink()
+    with pytest.raises(ValueError, match=r"all 2 checkpoints of .* are damaged"):
+        find_model(tmp_path)
 
 
 @pytest.mark.parametrize("is_held", [False, True])

@@ -1,15 +1,17 @@
 """Checkpoints survive damage, a clock that is set back, a second run and a power cut."""
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file
 
 from simple_spk.io.atomic_file import DIGESTS, damage_of
 from simple_spk.training.checkpoints import DELETED, PARTIAL, AtomicCheckpointer
@@ -184,6 +186,53 @@ def test_every_checkpoint_lists_its_files(run: Path) -> None:
         listed = json.loads((checkpoint / DIGESTS).read_text())
         assert set(listed) == {path.name for path in checkpoint.iterdir()} - {DIGESTS}
         assert damage_of(checkpoint) is None
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[None]:
+    """A file system in memory at a folder, with little room."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs root and mounts")
+def test_a_full_disk_stops_a_run_which_resumes_when_there_is_room(
+    corpus: Path, run: Path, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    with small_disk(disk, "1500k"):
+        finished = train(corpus, disk / "run")
+        assert finished.returncode == 1 and "Traceback" not in finished.stderr
+        assert "disk full: " in finished.stderr and "checkpoints" in finished.stderr
+        assert "the same command then goes on" in finished.stderr
+        assert all(damage_of(path) is None for path in checkpoints(disk / "run"))
+        subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
+        finished = train(corpus, disk / "run")
+        assert finished.returncode == 0, finished.stderr
+        result = load((disk / "run/model/model.safetensors").read_bytes())  # not mapped
+    expected = load_file(run.with_name("whole") / "model/model.safetensors")
+    assert all(torch.equal(result[name], expected[name]) for name in expected)
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs root and mounts")
+def test_too_little_shared_memory_is_named(corpus: Path, tmp_path: Path) -> None:
+    """In a mount namespace of its own, in which /dev/shm is small."""
+    chosen = {text.partition("=")[0]: text for text in [*SMALL, "--workers=1"]}
+    places = [f"--data_folder={corpus}", f"--output_folder={tmp_path / 'run'}"]
+    command = [sys.executable, "train.py", "hparams/mini.yaml", *places, *chosen.values()]
+    mount = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"'
+    finished = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount, "sh", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 1 and "Traceback" not in finished.stderr, finished.stderr
+    assert "--workers=0 or a larger /dev/shm" in finished.stderr
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs root and loop devices")

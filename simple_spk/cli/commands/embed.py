@@ -40,15 +40,16 @@ def run(options: Namespace) -> int:
     extractor = Extractor.load(options.model, own_device(options.device), options.precision)
     made_by = f"{extractor.fingerprint} in {options.precision}"
     store = EmbeddingStore(options.output, made_by, ids, paths)
-    if rank() == 0 and not store.begin():
-        warn(f"note: {store.folder} was of another model: starting anew")
-    gather_objects(None)  # nobody reads before the first process has made the folder ready
-    missing = store.missing()
-    if rank() == 0 and len(missing) < len(ids):
-        warn(f"{len(ids) - len(missing)} of {len(ids)} embeddings are there already")
-    failed = store.fill(extractor, missing, options.workers)
-    if rank() == 0:
-        _write(options.output, ids, store, failed, extractor.fingerprint)
+    with store.held():
+        if rank() == 0 and not store.begin():
+            warn(f"note: {store.folder} was of another model: starting anew")
+        gather_objects(None)  # nobody reads before the first process has made the folder ready
+        missing = store.missing()
+        if rank() == 0 and len(missing) < len(ids):
+            warn(f"{len(ids) - len(missing)} of {len(ids)} embeddings are there already")
+        failed = store.fill(extractor, missing, options.workers)
+        if rank() == 0:
+            _write(options.output, ids, store, failed, extractor.fingerprint)
     code = 1 if failed else 0
     leave_group(code)
     return code

@@ -5,8 +5,6 @@ checkpoint (RUN/checkpoints/CKPT...), a model folder, or owner/name on the Huggi
 --from wespeaker it is avg_model.pt of a ResNet-18 or ResNet-34 of WeSpeaker, or its folder.
 """
 
-import shutil
-import uuid
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from simple_spk.inference.model_folder import (
     resolve,
     save_model,
 )
-from simple_spk.io.atomic_file import write_text
+from simple_spk.io.atomic_file import atomic_folder, write_text
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -73,9 +71,7 @@ def run(options: Namespace) -> int:
     if target.exists():
         raise ValueError(f"{target} exists: name a new folder, or delete it")
     model, card = _read_source(options)
-    # A unique temporary name until the folder is complete.
-    partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
-    try:
+    with atomic_folder(target, "exporting") as partial:
         if options.format == "folder":
             save_model(partial, model, card, options.half)
             load_model(partial)  # raises if the export cannot be loaded
@@ -84,9 +80,6 @@ def run(options: Namespace) -> int:
             write(partial, model)
             if card is not None:
                 write_text(partial / CARD, card)
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     size = sum(path.stat().st_size for path in target.iterdir())
     print(f"wrote {target} ({size / 1e6:.1f} MB)")
     return _check(target) if options.format == "onnx" else 0

@@ -4,6 +4,7 @@ All corpora can share one TARGET, the data folder of hparams/simple_resnet34.yam
 rooms, of hparams/simple_resnet34_modern.yaml.
 """
 
+import contextlib
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 
 from simple_spk.cli.options import add_value
@@ -13,6 +14,7 @@ from simple_spk.corpora.tables import PreparedCorpus, count_kinds
 from simple_spk.corpora.voxceleb import prepare_voxceleb1, prepare_voxceleb2
 from simple_spk.data.voxceleb_lists import TOTALS
 from simple_spk.distributed import usable_cores
+from simple_spk.io.atomic_file import lock_folder
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -54,7 +56,12 @@ def run(options: Namespace) -> int:
     """Prepare, and print what was written; 1 if some recordings cannot be used."""
     if options.workers < 1:
         raise ValueError(f"--workers is {options.workers}, but must be at least 1")
-    prepared = _prepare(options)
+    with contextlib.ExitStack() as locks:
+        if options.source.is_dir():
+            # Different corpora may be prepared at once: they write different files of the target.
+            folder = options.target / f".{options.corpus}"
+            locks.enter_context(lock_folder(folder, "preparing"))
+        prepared = _prepare(options)
     speakers = "kinds" if options.corpus in ("musan", "rooms") else "speakers"
     print(
         f"{prepared.recordings} recordings of {prepared.speakers} {speakers}, "
