@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +116,7 @@ def _scp_entry(
     return name, arks[file], int(place)
 
 
-def _array(path: Path, name: str, file: BinaryIO) -> NDArray[np.floating]:
+def _array(path: Path, name: str, file: IO[bytes]) -> NDArray[np.floating]:
     """The numbers at the current place of an archive, if they are numbers."""
     place = file.tell()
     start = file.read(64)

@@ -87,7 +87,7 @@ def _renamed(weights: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[
     """WeSpeaker's weights by the names of ``ResNet``."""
     convolutions = {n: tensor for n, tensor in weights.items() if not n.startswith("seg_")}
     last = {name: weights[f"seg_1.{name}"] for name in ("weight", "bias")}
-    output = {}
+    output: dict[str, Tensor] = {}
     if "seg_2.weight" in weights:
         output |= {f"output.hidden.0.{name}": tensor for name, tensor in last.items()}
         # seg_bn_1, which normalizes the input of seg_2, is folded into it.

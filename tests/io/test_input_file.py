@@ -20,7 +20,7 @@ from simple_spk.inference.model_folder import load_model
 from simple_spk.inference.speaker_store import SpeakerStore
 from simple_spk.io import input_file
 from simple_spk.io.input_file import read_file, unpacked
-from simple_spk.io.safe_yaml import read_plain_yaml
+from simple_spk.io.safe_yaml import read_tagged_yaml
 from simple_spk.io.tensor_file import read_tensors
 from simple_spk.report.metadata import read_metadata
 from simple_spk.vision.image_files import read_image
@@ -36,7 +36,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "h.safetensors": read_embeddings,
     "i.ark": read_embeddings,
     "j.scp": read_embeddings,
-    "k.yaml": read_plain_yaml,
+    "k.yaml": read_tagged_yaml,
     "l.pt": read_tensors,
     "m.csv": read_metadata,
     "n.png": read_image,
@@ -74,7 +74,7 @@ def test_no_command_waits_for_the_kernel(
     model = ["--model", str(model_folder)]
     assert main(["verify", str(spoken[0]), "/proc/kmsg", *model]) == 1
     assert "/proc/kmsg has 0 bytes" in capsys.readouterr().err
-    folder = tmp_path / "model"
+    folder = tmp_path / "linked"
     shutil.copytree(model_folder, folder)
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to("/proc/kmsg")

@@ -107,7 +107,7 @@ def _(path: Path) -> None:
 
 @bomb("many_names.safetensors", read_embeddings)
 def _(path: Path) -> None:
-    size = 4 * 10**8
+    size = 2 * 10**8
     header = {
         "ids": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]},
         "embeddings": {"dtype": "F32", "shape": [1, 2], "data_offsets": [size, size + 8]},
@@ -314,9 +314,9 @@ def _write_pickle(path: Path, content: bytes) -> None:
 
 @bomb("day_of_silence.flac", audio.read)
 def _(path: Path) -> None:
-    with soundfile.SoundFile(path, "w", 16000, 1) as file:
-        for _ in range(20 * 60):
-            file.write(np.zeros(60 * 16000, np.int16))
+    with soundfile.SoundFile(path, "w", 2000, 1) as file:
+        for _ in range(20):
+            file.write(np.zeros(3600 * 2000, np.int16))
 
 
 @bomb("whole_day_of_silence.flac", read_recording)

@@ -14,8 +14,9 @@ from tools.fuzzing.trial_list import PAIRS, damaged_text
 def _trials() -> Trials:
     """The scored trials."""
     ids = sorted({name for a, b, _ in PAIRS for name in (a, b)})
-    sides = [np.array([ids.index(p[side]) for p in PAIRS], np.int32) for side in (0, 1)]
-    return Trials(ids, *sides, np.array([same for _, _, same in PAIRS]), Path("list"))
+    enroll = np.array([ids.index(a) for a, _, _ in PAIRS], np.int32)
+    test = np.array([ids.index(b) for _, b, _ in PAIRS], np.int32)
+    return Trials(ids, enroll, test, np.array([same for *_, same in PAIRS]), Path("list"))
 
 
 def write_originals(folder: Path) -> None:
