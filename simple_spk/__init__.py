@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 __all__ = ["SAMPLE_RATE", "Extractor", "__version__"]
 
 SAMPLE_RATE = 16000  # hertz, of all speech unless a model or an option says otherwise
+LONGEST_SECONDS = 6 * 3600.0  # of recordings, unless told otherwise: silence packs to nothing
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,19 @@
 """Options that several commands share."""
 
-from argparse import ArgumentParser, _ActionsContainer
+from argparse import ArgumentParser, Namespace, _ActionsContainer
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from simple_spk import LONGEST_SECONDS
 from simple_spk.cli.outputs import STANDARD_OUTPUT
 from simple_spk.evaluation.bootstrap import REPLICATES
 from simple_spk.evaluation.metrics import PRIORS
+
+if TYPE_CHECKING:
+    import torch
+
+    from simple_spk.inference.extractor import Extractor
 
 
 def add_value(
@@ -30,9 +36,18 @@ def add_model(parser: ArgumentParser, with_workers: bool = False) -> None:
         help="of the encoder: bf16 is faster on hardware that supports it, and changes embeddings "
         "by some thousandths of their length (default fp32)",
     )
+    what = f"refuse longer recordings (default {LONGEST_SECONDS:.0f})"
+    add_value(parser, "--longest-seconds N", what, float, default=LONGEST_SECONDS)
     if with_workers:
         what = "threads that read audio (default: the number of cores, at most 8)"
         add_value(parser, "--workers N", what, int, default=0)
+
+
+def load_extractor(options: Namespace, device: "str | torch.device") -> "Extractor":
+    """The extractor of the options of ``add_model``."""
+    from simple_spk.inference.extractor import Extractor  # with torch, which not all commands need
+
+    return Extractor.load(options.model, device, options.precision, options.longest_seconds)
 
 
 def add_json(parser: ArgumentParser) -> None:

@@ -79,7 +79,8 @@ def inspect_file(path: str | Path, depth: Depth, with_digest: bool = False) -> A
             share = float(np.mean(np.abs(waveform) >= FULL_SCALE))
         digest = 0
         if with_digest:
-            content = hashlib.blake2b(Path(path).read_bytes(), digest_size=8)
+            with open(path, "rb") as file:
+                content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8))
             digest = int.from_bytes(content.digest(), "little")
         return AudioFacts(seconds, sample_rate, channels, silent, share, digest)
     except (AudioError, OSError) as error:

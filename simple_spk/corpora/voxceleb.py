@@ -5,8 +5,8 @@ becomes test.csv, with valid.csv and a validation trial list. IDs are the names 
 id10270/5r0dWxy17C8/00001.wav.
 """
 
-import gzip
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
@@ -27,6 +27,7 @@ from simple_spk.corpora.tables import (
 )
 from simple_spk.corpora.trial_lists import choose_recordings, write_validation_trials
 from simple_spk.data.audio import SHORTEST_SECONDS
+from simple_spk.data.text_table import open_text
 from simple_spk.data.trials import read_trials
 from simple_spk.io.atomic_file import atomic_write
 
@@ -202,6 +203,9 @@ def _copy_trials(source: Path, target: Path, known: Container[str]) -> None:
             f"{source} names {len(missing)} of {len(ids)} recordings that cannot be used or are not"
             f" there ({_listed(missing, 3)}): see the quarantine list, or leave this list out"
         )
-    content = source.read_bytes()
-    with atomic_write(target) as partial:
-        partial.write_bytes(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    with (
+        open_text(source, "trial list") as text,
+        atomic_write(target) as partial,
+        partial.open("wb") as copy,
+    ):
+        shutil.copyfileobj(text, copy)

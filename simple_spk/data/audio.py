@@ -18,11 +18,13 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from simple_spk import SAMPLE_RATE
+from simple_spk import LONGEST_SECONDS, SAMPLE_RATE
 from simple_spk.data.decoding import (
+    LONGEST_WHOLE_SECONDS,
     AudioError,
     AudioHeader,
     BadRecordingError,
+    check_length,
     check_rate,
     check_samples,
     decode,
@@ -30,6 +32,7 @@ from simple_spk.data.decoding import (
     mean_of_channels,
     read_av_header,
 )
+from simple_spk.io.input_file import file_size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,20 +61,23 @@ def is_silent(waveform: NDArray[np.floating]) -> bool:
     return float(waveform.max()) - float(waveform.min()) <= SILENT_SPAN
 
 
-def read_recording(path: str | Path, sample_rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
+def read_recording(
+    path: str | Path, sample_rate: int = SAMPLE_RATE, longest_seconds: float = LONGEST_WHOLE_SECONDS
+) -> NDArray[np.float32]:
     """A whole recording (samples,), its channels averaged, at the rate asked for."""
-    return np.concatenate(list(recording_blocks(path, sample_rate)))
+    return np.concatenate(list(recording_blocks(path, sample_rate, longest_seconds)))
 
 
 def recording_blocks(
-    path: str | Path, sample_rate: int = SAMPLE_RATE
+    path: str | Path, sample_rate: int = SAMPLE_RATE, longest_seconds: float = LONGEST_SECONDS
 ) -> Iterator[NDArray[np.float32]]:
     """A whole recording as consecutive blocks (samples,), of which one is in memory at a time."""
     file = _open(path)
     if file is None:
-        yield from decoded_blocks(path, sample_rate)
+        yield from decoded_blocks(path, sample_rate, longest_seconds)
         return
     with file:
+        check_length(path, file.frames / file.samplerate, longest_seconds)
         step = max(1, BLOCK_SAMPLES // file.channels)
         starts = range(0, file.frames, step)
         blocks = (_read(file, path, start, min(step, file.frames - start)) for start in starts)
@@ -112,11 +118,11 @@ def read_crop(
     return np.take(found, np.arange(start, start + samples), mode="wrap")
 
 
-def read_header(path: str | Path) -> AudioHeader:
-    """Length, rate and channels of a recording according to its header."""
+def read_header(path: str | Path, longest_seconds: float = LONGEST_SECONDS) -> AudioHeader:
+    """Length, rate and channels of a recording; without a length it is decoded up to a limit."""
     file = _open(path)
     if file is None:
-        return read_av_header(path)
+        return read_av_header(path, longest_seconds)
     with file:
         return AudioHeader(file.frames / file.samplerate, file.samplerate, file.channels)
 
@@ -128,8 +134,11 @@ def duration_seconds(path: str | Path) -> float:
 
 def _open(path: str | Path) -> soundfile.SoundFile | None:
     """The opened file, known to hold samples; None if its format is none of soundfile's."""
-    if not Path(path).is_file():
-        raise AudioError(f"no audio file at {path}: check the data folder, or remove its row")
+    try:
+        if not file_size(Path(path), "audio file", "check the data folder, or remove its row"):
+            raise BadRecordingError(path, "empty", "has 0 bytes")
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise AudioError(str(error)) from error
     try:
         file = soundfile.SoundFile(os.fsencode(path))  # a name need not be UTF-8
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:  # TypeError: *.raw

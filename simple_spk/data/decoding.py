@@ -15,7 +15,8 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk import SAMPLE_RATE
+from simple_spk import LONGEST_SECONDS, SAMPLE_RATE
+from simple_spk.io.input_file import open_file
 
 # Containers of recordings only: playlists and the like would make FFmpeg open other files.
 _CONTAINERS = "aac,ac3,aiff,amr,asf,avi,caf,eac3,flac,flv,matroska,mov,mp3,mpegts,ogg,w64,wav,webm"
@@ -27,6 +28,9 @@ _HEAD_BYTES = 4096
 _BLOCK_SAMPLES = 2**20  # decoded at a time, in all channels together
 _RATES = (2000, 768000)  # in hertz: what recordings have; a damaged header may say anything
 _LARGEST_SAMPLE = 2.0**31  # integers of 32 bits that were written as floats: nothing is louder
+
+
+LONGEST_WHOLE_SECONDS = 2 * 3600.0  # of recordings that are read into memory
 
 
 class AudioError(ValueError):
@@ -61,6 +65,15 @@ def check_rate(path: str | Path, sample_rate: int) -> None:
         raise BadRecordingError(path, "damaged", details)
 
 
+def check_length(path: str | Path, seconds: float, longest_seconds: float) -> None:
+    """Raise if a recording is too long: hours of silence have few bytes, and take long to read."""
+    if seconds > longest_seconds:
+        raise AudioError(
+            f"{path} lasts {seconds:.0f} s or more, longer than the limit of {longest_seconds:.0f} "
+            "s: cut it into parts, or raise the limit (--longest-seconds)"
+        )
+
+
 def check_samples(path: str | Path, waveform: NDArray[np.float32]) -> None:
     """Raise unless samples (samples,) are numbers that a sound can have."""
     peak = max(-waveform.min(), waveform.max()) if len(waveform) else 0.0
@@ -72,11 +85,11 @@ def check_samples(path: str | Path, waveform: NDArray[np.float32]) -> None:
 
 def decode(path: str | Path, sample_rate: int = SAMPLE_RATE) -> NDArray[np.float32]:
     """A whole recording (samples,), its channels averaged; raises BadRecordingError or OSError."""
-    return np.concatenate(list(decoded_blocks(path, sample_rate)))
+    return np.concatenate(list(decoded_blocks(path, sample_rate, LONGEST_WHOLE_SECONDS)))
 
 
 def decoded_blocks(
-    path: str | Path, sample_rate: int = SAMPLE_RATE
+    path: str | Path, sample_rate: int = SAMPLE_RATE, longest_seconds: float = LONGEST_SECONDS
 ) -> Iterator[NDArray[np.float32]]:
     """The consecutive blocks (samples,) of ``decode``; truncation raises after the last one."""
     made = 0
@@ -87,28 +100,31 @@ def decoded_blocks(
         if first is None:
             raise BadRecordingError(path, "header only", "holds no samples")
         check_rate(path, first.sample_rate)
-        waveforms = _averaged(path, chain([first], frames), *_promise(container, stream))
+        promise = _promise(container, stream)
+        check_length(path, promise[0] or 0.0, longest_seconds)
+        waveforms = _averaged(path, chain([first], frames), *promise)
         for block in _resampled(waveforms, first.sample_rate, sample_rate):
             made += len(block)
+            check_length(path, made / sample_rate, longest_seconds)
             yield block
     if not made:
         raise BadRecordingError(path, "too short", f"holds less than a sample at {sample_rate} Hz")
 
 
-def read_av_header(path: str | Path) -> AudioHeader:
+def read_av_header(path: str | Path, longest_seconds: float = LONGEST_SECONDS) -> AudioHeader:
     """The header of a recording; if it lacks the length, that of the decoded samples."""
     with _open(path) as container:
         stream = container.streams.audio[0]
         seconds, _ = _promise(container, stream)
         rate, channels = stream.codec_context.sample_rate, stream.codec_context.channels
     if seconds is None:
-        seconds = sum(map(len, decoded_blocks(path))) / SAMPLE_RATE
+        seconds = sum(map(len, decoded_blocks(path, SAMPLE_RATE, longest_seconds))) / SAMPLE_RATE
     return AudioHeader(seconds, rate, channels)
 
 
 def _open(path: str | Path) -> av.container.InputContainer:
     """The opened file, known to hold an audio stream."""
-    with open(path, "rb") as file:  # the operating system's errors are clearer than FFmpeg's
+    with open_file(Path(path), "audio file") as file:  # with clearer errors than FFmpeg's
         head = file.read(_HEAD_BYTES)
     if not head:
         raise BadRecordingError(path, "empty", "has 0 bytes")

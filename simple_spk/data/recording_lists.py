@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from simple_spk.data.audio import AUDIO_SUFFIXES
 from simple_spk.data.manifest import read_manifest
+from simple_spk.io.input_file import read_file
 
+LARGEST_BYTES, MOST_RECORDINGS = 2**28, 2**22  # of a list
 LIST_SUFFIXES = (".txt", ".lst", ".list", ".scp")
 
 
@@ -45,17 +47,21 @@ def find_recordings(sources: Sequence[Path]) -> NamedRecordings:
     name, count = Counter(ids).most_common(1)[0]
     if count > 1:
         raise ValueError(
-            f"{count} recordings have one id, {name}: embed their folders separately, or list ids"
+            f"{count} recordings of {', '.join(map(str, sources[:3]))} have one id, {name}: embed "
+            "their folders separately, or list ids"
         )
     return NamedRecordings(ids, paths)
 
 
 def _of_list(path: Path) -> NamedRecordings:
     """The recordings of a text file with a path, or an id and a path, in each line."""
+    content = read_file(path, "list", LARGEST_BYTES)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text of UTF-8 ({error}): is it a list?") from error
+    if text.count("\n") > MOST_RECORDINGS:
+        raise ValueError(f"{path} has over {MOST_RECORDINGS} lines: split it")
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     if not lines:
         raise ValueError(f"{path} lists no recordings")
@@ -66,7 +72,10 @@ def _of_list(path: Path) -> NamedRecordings:
     head = lines[0].split(maxsplit=1)
     has_ids = len(head) == 2 and (
         path.suffix.lower() == ".scp"
-        or (not _beside(path, lines[0]).is_file() and _beside(path, head[1]).is_file())
+        or (
+            not os.path.isfile(_beside(path, lines[0]))  # false also of names that cannot be
+            and os.path.isfile(_beside(path, head[1]))
+        )
     )
     if not has_ids:
         return NamedRecordings(lines, [_beside(path, line) for line in lines])
@@ -80,7 +89,7 @@ def _of_list(path: Path) -> NamedRecordings:
 def _beside(list_path: Path, name: str) -> Path:
     """The path of a list's recording: relative to the list, or else to the current folder."""
     beside = list_path.parent / name
-    return beside if beside.exists() else Path(name)
+    return beside if os.path.exists(beside) else Path(name)  # no error of a name that is too long
 
 
 def _audio_below(folder: Path) -> list[Path]:

@@ -9,10 +9,7 @@ not survive a fork.
 import codecs
 import csv
 import functools
-import gzip
-import io
 import itertools
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,9 +22,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from simple_spk.io.atomic_file import atomic_write
+from simple_spk.io.input_file import file_size, open_file, unpacked
 
 BLOCK_BYTES = 1 << 21  # larger ones take more memory and are not faster
 ROWS_AT_ONCE = 1 << 16  # of CSV files that the csv module reads
+LONGEST_LINE_BYTES = 1 << 21
 LONGEST_FIELD_BYTES = 2048  # a longer field is a sign of a damaged file
 WHITESPACE = b" \t\n\r\v\f"  # as bytes.split has it
 _TO_SPACE = bytes.maketrans(b"\t\r\v\f", b"    ")
@@ -134,20 +133,10 @@ class _NameCodes:
 
 def open_text(path: Path, kind: str) -> IO[bytes]:
     """A text file of some kind, opened for reading, and unpacked on the way if it is gzipped."""
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{kind} {path} does not exist: check it; relative paths start from {Path.cwd()}"
-        )
-    if path.is_dir():
-        raise IsADirectoryError(f"{kind} {path} is a folder: name a file in it")
-    file = path.open("rb")
-    if file.peek(2)[:2] != b"\x1f\x8b":  # by content, as some lists lose or keep .gz on the way
-        return file
-    with file:
-        try:
-            return io.BytesIO(gzip.decompress(file.read()))
-        except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(f"{path} is a damaged gzip file ({error}); fetch it again") from error
+    file = open_file(path, kind, f"correct the path; relative ones start from {Path.cwd()}")
+    is_packed = file.read(2) == b"\x1f\x8b"  # by content: some lists lose or keep .gz on the way
+    file.seek(0)
+    return unpacked(file, path) if is_packed else file
 
 
 def numbered_lines(path: Path, kind: str) -> Iterator[tuple[int, bytes]]:
@@ -185,7 +174,12 @@ def read_fields(
             is_text = series.dtype == pl.String
             values = _numbers(series) if is_text else series.to_physical().to_numpy()
             column.frombytes(values.tobytes())
-    return FieldTable([np.frombuffer(column, column.typecode) for column in grown], codes.words())
+    words = codes.words()
+    longest = max(words, key=len, default="")
+    if len(longest) > LONGEST_FIELD_BYTES:
+        found = f"a field of {len(longest)} characters, {longest[:100]!r}..."
+        raise ValueError(f"{path}: found {found}; expected at most {LONGEST_FIELD_BYTES}")
+    return FieldTable([np.frombuffer(column, column.typecode) for column in grown], words)
 
 
 def misfit(
@@ -230,10 +224,8 @@ def read_file_table(
     ``more`` are fields that this kind of table has besides those of ``FileTable``.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no manifest at {path}: prepare the data first, or correct it")
+    size = file_size(path, "manifest", "prepare the data first, or correct the path")
     id_column, file_column, *others, class_column = columns
-    size = path.stat().st_size
     files, ids = TextColumn(size), TextColumn(size) if with_ids else None
     id_hashes, codes, seconds = array("Q"), array("i"), array("f")
     code_of_class = _NameCodes()
@@ -290,7 +282,7 @@ def write_table(path: str | Path, columns: Mapping[str, Sequence[str]]) -> None:
 
 def csv_frames(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, pl.DataFrame]]:
     """Blocks of rows of a CSV file as texts in these columns, each with its first line's number."""
-    with path.open("rb") as file:
+    with open_file(path, "table") as file:
         blocks = _blocks(file, path, blank=b"\r\n")
         first_block = next(blocks, None)
         if first_block is None:
@@ -347,7 +339,11 @@ def _blocks(file: IO[bytes], path: Path, blank: bytes = WHITESPACE) -> Iterator[
     """
     line, blanks = 1, b""
     while chunk := file.read(BLOCK_BYTES):
-        text = blanks + chunk + file.readline()
+        text = blanks + chunk + (rest := file.readline(LONGEST_LINE_BYTES))
+        if max(len(rest), len(blanks)) >= LONGEST_LINE_BYTES:
+            number = line + text.count(b"\n", 0, -len(rest) or None)
+            found = f"a line, or blank space, of over {LONGEST_LINE_BYTES} bytes"
+            raise ValueError(f"{path}, line {number}: found {found}; expected short lines")
         if line == 1:
             text = text.removeprefix(codecs.BOM_UTF8)
         block = text.rstrip(blank)

@@ -1,7 +1,6 @@
 """Trial lists: which recording is to be compared with which, and whether they share a speaker."""
 
 import hashlib
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,8 +122,9 @@ def read_trials(path: str | Path) -> Trials:
     """
     path = Path(path)
     with text_table.open_text(path, "trial list") as file:
-        text = file.read()
-    (layout,), table = read_layouts(io.BytesIO(text), path, "trial list", _LAYOUTS, first_only=True)
+        (layout,), table = read_layouts(file, path, "trial list", _LAYOUTS, first_only=True)
+        file.seek(0)
+        text = file.read()  # known to be one by now, and not a terabyte of zeros
     unix_text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
     git_sha1 = hashlib.sha1(b"blob %d\0" % len(unix_text))
     git_sha1.update(unix_text)
@@ -170,7 +170,9 @@ def speakers_by_name(trials: Trials) -> NDArray[np.int64] | None:
         return None
     for mark in "/-":
         prefixes = [name.split(mark, 1)[0] for name in trials.ids]
-        speakers = np.unique(np.array(prefixes), return_inverse=True)[1]
+        # Not an array of names, in which each would take as many bytes as the longest.
+        number_of = {prefix: number for number, prefix in enumerate(sorted(set(prefixes)))}
+        speakers = np.array([number_of[prefix] for prefix in prefixes], dtype=np.int64)
         if np.array_equal(speakers[trials.enroll] == speakers[trials.test], trials.is_target):
             return speakers
     return None

@@ -25,12 +25,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from simple_spk.evaluation.error_rates import checked_trials, require_all
 from simple_spk.io.atomic_file import write_text
+from simple_spk.io.input_file import read_file
 
 VERSION = 2
 # False-accept rates whose thresholds are learned, as far as ten false accepts or more are expected.
 RATES = (0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 FEWEST_FALSE_ACCEPTS = 10
 RIDGE = 1e-9  # on weights of standardized features: bounds that of a feature that adds nothing
+LARGEST_BYTES = 100_000  # of a file
 DURATION = "log_duration"  # suffix of the names of the quality measures of durations
 
 Values = NDArray[np.float64]
@@ -128,10 +130,9 @@ class Calibration:
     def load(cls, path: str | Path) -> "Calibration":
         """Read a file of ``save``; whatever is not one is a ValueError."""
         path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"no calibration file at {path}: correct the path")
+        content = read_file(path, "calibration file", LARGEST_BYTES)
         try:  # text that is no UTF-8 or no JSON is a ValueError too
-            return cls.from_plain(json.loads(path.read_text(encoding="utf-8")))
+            return cls.from_plain(json.loads(content.decode()))
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{path}: {error}; expected a file of simple-spk calibrate: train it again"

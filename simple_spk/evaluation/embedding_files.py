@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from simple_spk.io.array_file import open_safetensors, read_arrays
 from simple_spk.io.atomic_file import atomic_write
+from simple_spk.io.input_file import file_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +103,8 @@ def write_embeddings(
 def read_embeddings(path: str | Path) -> Embeddings:
     """The embeddings of an .npz, .safetensors, .ark or .scp file."""
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no embeddings at {path}: make them with simple-spk embed")
+    if not file_size(path, "embeddings", "make them with simple-spk embed"):
+        raise ValueError(f"{path} is empty: make it again")
     if path.suffix in (".ark", ".scp"):
         from simple_spk.evaluation.kaldi_files import read_vectors
 
@@ -124,15 +125,19 @@ def read_embeddings(path: str | Path) -> Embeddings:
 
 def _read_npz(path: Path) -> tuple[list[str], NDArray[np.generic], str | None]:
     """The ids, embeddings (n, dim) and origin of an .npz file without pickles."""
-    with np.load(path, allow_pickle=False) as arrays:
-        origin = str(arrays["origin"]) if "origin" in arrays else ""
-        ids = arrays["ids"]
-        names = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
-        return names.astype(np.str_).ravel().tolist(), arrays["embeddings"], origin or None
+    arrays = read_arrays(path, ("ids", "embeddings"), ("origin",))
+    ids, matrix = arrays["ids"], arrays["embeddings"]
+    if ids.shape != matrix.shape[:1] or ids.dtype.kind not in "SU":
+        raise ValueError(f"ids are {ids.shape} of {ids.dtype}, embeddings {matrix.shape}")
+    origin = str(arrays["origin"]) if "origin" in arrays else ""
+    names = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
+    return names.tolist(), matrix, origin or None
 
 
 def _read_safetensors(path: Path) -> tuple[list[str], NDArray[np.generic], str | None]:
     """The ids, embeddings (n, dim) and origin of a safetensors file."""
-    with safe_open(path, framework="numpy") as file:
-        ids = file.get_tensor("ids").tobytes().decode().split("\n")
-        return ids, file.get_tensor("embeddings"), (file.metadata() or {}).get("origin")
+    with open_safetensors(path, "embeddings", "make it again") as file:
+        lines, matrix = file.get_tensor("ids").tobytes(), file.get_tensor("embeddings")
+        if matrix.ndim != 2 or lines.count(b"\n") + 1 != len(matrix):
+            raise ValueError(f"it has {lines.count(0x0A) + 1} ids, and embeddings {matrix.shape}")
+        return lines.decode().split("\n"), matrix, (file.metadata() or {}).get("origin")

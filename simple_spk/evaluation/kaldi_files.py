@@ -5,16 +5,18 @@ entry that begins with PKL; so entries are looked at before it sees them.
 """
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.data.text_table import numbered_lines, shown
 from simple_spk.io.atomic_file import atomic_write
+from simple_spk.io.input_file import open_file
 
 
 def read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
@@ -59,7 +61,7 @@ def write_vectors(path: Path, ids: Sequence[str], vectors: NDArray[np.float32]) 
 def _ark_entries(path: Path) -> Iterator[tuple[str, NDArray[np.floating]]]:
     """The names and arrays of an archive, in its order."""
     kaldiio = _kaldiio()
-    with path.open("rb") as file:
+    with open_file(path, "archive") as file:
         while True:
             try:
                 name = kaldiio.matio.read_token(file)
@@ -77,7 +79,7 @@ def _scp_entries(path: Path) -> Iterator[tuple[str, NDArray[np.floating]]]:
     arks: dict[str, Path] = {}
     entries = [_scp_entry(path, *line, arks) for line in numbered_lines(path, "script file")]
     for ark, group in itertools.groupby(entries, key=lambda entry: entry[1]):
-        with ark.open("rb") as file:
+        with open_file(ark, "archive") as file:
             for name, _, place in group:
                 file.seek(place)
                 yield name, _array(ark, name, file)
@@ -95,11 +97,11 @@ def _scp_entry(
             "(|) are never run, and ranges ([]) are not read"
         )
     name, (file, _, place) = fields[0], target.rpartition(":")
-    if not file or not place.isdecimal():
+    if not file or not place.isdecimal() or len(place) > 18:  # digits of the largest file
         file, place = target, "0"
     if file not in arks:
         # As Kaldi does, from the current directory; or else beside the script file, as ours are.
-        found = [ark for ark in (Path(file), path.parent / file) if ark.is_file()]
+        found = [ark for ark in (Path(file), path.parent / file) if os.path.isfile(ark)]
         if len(found) == 2 and not found[0].samefile(found[1]):
             raise ValueError(
                 f"{path}, line {number}: {file} lies both in {Path.cwd()} and beside the .scp: "
@@ -107,21 +109,22 @@ def _scp_entry(
             )
         if not found:
             raise FileNotFoundError(
-                f"{path}, line {number}: {file} does not exist in {Path.cwd()} nor beside the .scp"
+                f"{path}, line {number}: {shown(file.encode())} does not exist in {Path.cwd()} nor "
+                "beside the .scp"
             )
         arks[file] = found[0]
     return name, arks[file], int(place)
 
 
-def _array(path: Path, name: str, file: BinaryIO) -> NDArray[np.floating]:
+def _array(path: Path, name: str, file: IO[bytes]) -> NDArray[np.floating]:
     """The numbers at the current place of an archive, if they are numbers."""
     place = file.tell()
     start = file.read(64)
     file.seek(place)
     if not (start.startswith(b"\0B") or start.lstrip().startswith(b"[")):
         raise ValueError(
-            f"{path}: the entry {name} begins with {start[:8]!r}; expected a vector of Kaldi: "
-            "pickles, audio and other things are not opened"
+            f"{path}: the entry {name} is no vector of Kaldi: pickles, audio and other things are "
+            "not opened"
         )
     try:
         array = _kaldiio().matio.read_kaldi(file)

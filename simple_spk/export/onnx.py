@@ -16,10 +16,11 @@ import torch
 import yaml
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 from torch import Tensor, nn
 
 from simple_spk.inference.model import Model
+from simple_spk.io.array_file import open_safetensors
 from simple_spk.io.atomic_file import atomic_write, write_text
 from simple_spk.models.fbank import Fbank
 
@@ -172,10 +173,9 @@ def _parity_waveforms(sample_rate: int) -> tuple[Tensor, Tensor]:
 
 def _read_parity(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of the parity check, of consistent shapes."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: name a folder of export --format onnx")
     try:
-        parity = load_file(path)
+        with open_safetensors(path, "parity check", "name an export --format onnx") as file:
+            parity = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged ({error}): export the model again") from error
     shapes = {name: array.shape for name, array in parity.items()}

@@ -6,12 +6,14 @@ filterbank with a Hamming window and no dither at test time, mean normalization,
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from simple_spk import SAMPLE_RATE
 from simple_spk.inference.model import Model
+from simple_spk.inference.model_folder import build_part
 from simple_spk.io.tensor_file import read_tensors
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
@@ -49,9 +51,9 @@ def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> tuple[
             some = ", ".join(list(weights)[:4])
             raise ValueError(f"{path} lacks {name} (it has {some}, ...); {SUPPORTED} imported")
     try:
-        encoder = _encoder(weights)
-        encoder.load_state_dict(_renamed(weights, encoder.state_dict()), strict=True)
-    except (KeyError, ValueError, RuntimeError) as error:
+        encoder = _encoder(path, weights)  # without memory: its size is not checked yet
+        encoder.load_state_dict(_renamed(weights, encoder.state_dict()), assign=True)
+    except (KeyError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
         raise ValueError(
             f"{path} does not have the shape of a ResNet-34 ({error}); {SUPPORTED} imported"
         ) from error
@@ -63,28 +65,29 @@ def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> tuple[
     return model.frozen(), dropped
 
 
-def _encoder(weights: Mapping[str, Tensor]) -> ResNet:
+def _encoder(path: Path, weights: Mapping[str, Tensor]) -> Any:
     """An encoder with the sizes of the weights."""
-    blocks = tuple(
+    blocks = [
         len({name.split(".")[1] for name in weights if name.startswith(f"{stage}.")})
         for stage in STAGES
-    )
+    ]
     last = "seg_2.weight" if "seg_2.weight" in weights else "seg_1.weight"
     hidden_dim, pooled = weights["seg_1.weight"].shape
-    return ResNet(
-        num_mels=pooled // (2 * len(weights["layer4.0.conv2.weight"])) * 2 ** (len(STAGES) - 1),
-        width=len(weights["conv1.weight"]),
-        blocks=blocks,
-        embedding_dim=len(weights[last]),
-        output={"hidden_dim": hidden_dim} if last == "seg_2.weight" else None,
-    )
+    arguments = {
+        "num_mels": pooled // (2 * len(weights["layer4.0.conv2.weight"])) * 2 ** (len(STAGES) - 1),
+        "width": len(weights["conv1.weight"]),
+        "blocks": blocks,
+        "embedding_dim": len(weights[last]),
+        "output": {"hidden_dim": hidden_dim} if last == "seg_2.weight" else None,
+    }
+    return build_part(str(path), "encoder", {"class": ResNet.__name__, "arguments": arguments})
 
 
 def _renamed(weights: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """WeSpeaker's weights by the names of ``ResNet``."""
     convolutions = {n: tensor for n, tensor in weights.items() if not n.startswith("seg_")}
     last = {name: weights[f"seg_1.{name}"] for name in ("weight", "bias")}
-    output = {}
+    output: dict[str, Tensor] = {}
     if "seg_2.weight" in weights:
         output |= {f"output.hidden.0.{name}": tensor for name, tensor in last.items()}
         # seg_bn_1, which normalizes the input of seg_2, is folded into it.
@@ -93,5 +96,5 @@ def _renamed(weights: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[
         scaled = matrix / (variance + torch.nn.BatchNorm1d(1).eps).sqrt()
         last = {"weight": scaled.float(), "bias": (bias - scaled @ mean).float()}
     output |= {f"output.linear.{name}": tensor for name, tensor in last.items()}
-    counts = {n: tensor for n, tensor in ours.items() if n.endswith("num_batches_tracked")}
+    counts = {n: torch.tensor(0) for n in ours if n.endswith("num_batches_tracked")}
     return counts | convolutions | output

@@ -20,16 +20,17 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from simple_spk import SAMPLE_RATE
+from simple_spk import LONGEST_SECONDS, SAMPLE_RATE
 from simple_spk.data.audio import (
     AudioError,
     Samples,
     array_blocks,
     array_seconds,
-    duration_seconds,
     is_silent,
+    read_header,
     recording_blocks,
 )
+from simple_spk.data.decoding import check_length
 from simple_spk.distributed import gather_objects, rank, usable_cores, world_size
 from simple_spk.inference.speech_quality import QualityMeter, RecordingQuality
 
@@ -58,6 +59,7 @@ class ExtractionOptions:
     sample_rate: int = SAMPLE_RATE  # of the model, in hertz: recordings are resampled to it
     source_rate: int | None = None  # of arrays and tensors, which need it
     frame_seconds: float = FRAME_SECONDS  # of the front end; shorter recordings are errors
+    longest_seconds: float = LONGEST_SECONDS  # longer recordings are errors
     batch_seconds: float = BATCH_SECONDS  # most padded audio in a batch of several recordings
     workers: int = 0  # threads that read ahead; 0: one per core, at most MOST_READERS
     progress: bool = False
@@ -225,7 +227,9 @@ class _Source:
         try:
             if not isinstance(self.recording, Path):
                 return array_seconds(self.recording, self.name, self.source_rate)
-            return duration_seconds(self.recording)
+            seconds = read_header(self.recording, self.options.longest_seconds).seconds
+            check_length(self.name, seconds, self.options.longest_seconds)
+            return seconds
         except (AudioError, OSError) as error:
             return error
 
@@ -233,7 +237,7 @@ class _Source:
         """The first window and an iterator of the others, or the error."""
         rate, least_seconds = self.options.sample_rate, self.options.frame_seconds
         if isinstance(self.recording, Path):
-            blocks = recording_blocks(self.recording, rate)
+            blocks = recording_blocks(self.recording, rate, self.options.longest_seconds)
         else:
             blocks = array_blocks(self.recording, self.name, self.source_rate, rate)
         meter = QualityMeter(rate) if self.options.with_quality else None

@@ -6,7 +6,6 @@ call resumes from them. A recording that has changed since is embedded again.
 
 import contextlib
 import hashlib
-import io
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from simple_spk.evaluation.embedding_files import Embeddings, read_embeddings, w
 from simple_spk.inference.batch_embedding import embedding_bar
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.trial_evaluation import LocatedRecordings
+from simple_spk.io.array_file import read_arrays
 from simple_spk.io.atomic_file import LOCK, atomic_write, lock_folder, write_text
 
 PLAN = "plan.txt"
@@ -88,14 +88,14 @@ class EmbeddingStore:
         index_of = {key: index for index, key in enumerate(self.keys)}
         found: dict[int, NDArray[np.float32]] = {}
         for path in sorted(self.folder.glob("*.npz")):
-            content = path.read_bytes()  # its OSErrors are no damage of the part
             try:
-                with np.load(io.BytesIO(content), allow_pickle=False) as part:
-                    keys, stamps, rows = (part[k] for k in ("keys", "stamps", "embeddings"))
-                    for key, stamp, row in zip(keys, stamps, rows, strict=True):
-                        index = index_of.get(key.tobytes())
-                        if index is not None and tuple(stamp.tolist()) == self._stamp(index):
-                            found[index] = row
+                part = read_arrays(path, ("keys", "stamps", "embeddings"))
+                for key, stamp, row in zip(*part.values(), strict=True):
+                    index = index_of.get(key.tobytes())
+                    if index is not None and tuple(stamp.tolist()) == self._stamp(index):
+                        found[index] = row
+            except OSError:  # no damage of the part
+                raise
             except Exception as error:  # numpy raises many kinds of errors on damaged bytes
                 raise ValueError(f"{path} is damaged ({error}): delete it") from error
         return found

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from simple_spk import LONGEST_SECONDS
 from simple_spk.distributed import gather_objects
 from simple_spk.evaluation.calibration import quality_measures
 from simple_spk.inference.batch_embedding import (
@@ -52,13 +53,19 @@ class Extractor:
     are accepted, a single one is, too.
 
     ``precision`` is that of the encoder: "bf16" is faster on hardware that supports it, and changes
-    an embedding by some thousandths of its length.
+    an embedding by some thousandths of its length. Files of more than ``longest_seconds`` are
+    refused: a few megabytes can hold days of silence.
     """
 
     def __init__(
-        self, model: Model, device: str | torch.device = "cpu", precision: Precision = "fp32"
+        self,
+        model: Model,
+        device: str | torch.device = "cpu",
+        precision: Precision = "fp32",
+        longest_seconds: float = LONGEST_SECONDS,
     ) -> None:
         self.model = model
+        self.longest_seconds = longest_seconds
         if precision not in PRECISIONS:
             raise ValueError(f"the precision must be one of {list(PRECISIONS)}, not {precision!r}")
         self.precision = precision
@@ -78,10 +85,11 @@ class Extractor:
         folder: str | Path | None = None,
         device: str | torch.device = "cpu",
         precision: Precision = "fp32",
+        longest_seconds: float = LONGEST_SECONDS,
     ) -> "Extractor":
         """The extractor of a model folder, of a name on the Hub, or of the built-in model."""
         model = load_model(builtin_model() if folder is None else resolve(folder))
-        return cls(model, device, precision)
+        return cls(model, device, precision, longest_seconds)
 
     @property
     def sample_rate(self) -> int:
@@ -113,6 +121,7 @@ class Extractor:
     def _options(self, source_rate: int | None, options: dict[str, Any]) -> ExtractionOptions:
         """Options with the rates of model and arrays, and the model's frame."""
         rate, frame = self.sample_rate, self.model.front_end.frame_seconds
+        options = {"longest_seconds": self.longest_seconds, **options}
         return ExtractionOptions(
             sample_rate=rate, source_rate=source_rate, frame_seconds=frame, **options
         )

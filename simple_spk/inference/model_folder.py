@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 import yaml
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from simple_spk import __version__
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.inference.model import Model, fingerprint_of
+from simple_spk.io.array_file import open_safetensors
 from simple_spk.io.atomic_file import atomic_write
 from simple_spk.io.safe_yaml import read_plain_yaml
 from simple_spk.models.embedding_head import IS_HELD, EmbeddingHead, arguments_without_hold
@@ -284,13 +285,11 @@ def _check_arguments(where: str, cls: type[nn.Module], arguments: dict[str, Any]
 
 def _held_length(path: Path) -> bool:
     """Whether a folder before format 4 holds the length of embeddings."""
-    if not path.is_file():
-        return False  # as _read_weights will say
     try:
-        with safe_open(path, framework="pt") as file:
+        with open_safetensors(path, "weights", "fetch or export them again", "pt") as file:
             flag = f"encoder.{IS_HELD}"
             return flag in file.keys() and bool(file.get_tensor(flag).any())  # noqa: SIM118
-    except SafetensorError:
+    except (SafetensorError, ValueError, OSError):  # as _read_weights will say
         return False
 
 
@@ -318,12 +317,10 @@ def _read_weights(
 
     is_held: in folders before format 4, whether embeddings have a constant length.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing or not a file: the model folder is incomplete")
     does_not_fit = f"{path} does not fit {path.with_name(CONFIG)}:"
     weights: dict[str, Tensor] = {}
     try:
-        with safe_open(path, framework="pt") as file:
+        with open_safetensors(path, "weights", "fetch or export them again", "pt") as file:
             there = dict.fromkeys(file.keys())
             stored = dict(zip(renamed(there, NAMES_SINCE_FORMAT_3), there, strict=False))
             if is_held is not None:

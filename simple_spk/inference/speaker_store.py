@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save
 
+from simple_spk.io.array_file import open_safetensors
 from simple_spk.io.atomic_file import atomic_write, lock_file
+from simple_spk.io.input_file import file_size
 
 FORMAT = "simple_spk voices 1"
 LARGEST_NAME = 200
@@ -86,10 +88,9 @@ class SpeakerStore(UserDict[str, Voice]):
     def load(cls, path: str | Path, fingerprint: str) -> "SpeakerStore":
         """The voices of a file of the model with this fingerprint."""
         path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"no enrolled voices at {path}: correct the path, or enroll")
+        file_size(path, "enrolled voices", "correct the path, or enroll")
         try:
-            with safe_open(path, framework="numpy") as file:
+            with open_safetensors(path, "enrolled voices", "enroll them again") as file:
                 metadata = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             names = _names(metadata, arrays)

@@ -1,1 +1,1 @@
-"""Atomic files and locks, YAML read as data, tensors of PyTorch files."""
+"""Atomic files and locks, bounded input files, YAML read as data, arrays and tensors."""

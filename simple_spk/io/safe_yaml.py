@@ -1,13 +1,19 @@
 """YAML files read as data: nothing that a file names is imported, built or called."""
 
 import contextlib
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-LARGEST_BYTES = 100_000
+from simple_spk.io.input_file import read_file
+
+LARGEST_BYTES = 50_000  # ten times what models and experiments need
+DEEPEST = 50
+_BRACKET = re.compile(r"[][{}]")
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -33,6 +39,12 @@ class _PlainLoader(yaml.SafeLoader):
 class _TaggedLoader(yaml.SafeLoader):
     """The safe loader, which keeps the tags of an experiment as text instead of obeying them."""
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        # Merged aliases of merged aliases expand exponentially.
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise yaml.MarkedYAMLError(problem="<< is not read", problem_mark=key.start_mark)
+
 
 def _with_tag(loader: _TaggedLoader, name: str, node: yaml.Node) -> Any:
     """A tagged value with its tag: under the empty key, as the first item, or before the text."""
@@ -51,7 +63,7 @@ _TaggedLoader.add_multi_constructor("!", _with_tag)
 
 def read_plain_yaml(path: Path) -> Any:
     """The data in a YAML file without tags, aliases or doubled keys, of bounded size."""
-    return _parse(_read(path, LARGEST_BYTES), _PlainLoader, path)
+    return _parse(_read(path), _PlainLoader, path)
 
 
 def read_tagged_yaml(path: Path) -> dict[Any, Any]:
@@ -71,17 +83,17 @@ def parse_tagged_yaml(text: str | bytes, source: str | Path) -> dict[Any, Any]:
     return content
 
 
-def _read(path: Path, largest_bytes: float = float("inf")) -> bytes:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing or not a file: correct the path")
-    if path.stat().st_size > largest_bytes:
-        raise ValueError(f"{path} is longer than {largest_bytes} bytes, which no such file needs")
-    return path.read_bytes()
+def _read(path: Path) -> bytes:
+    return read_file(path, "YAML file", LARGEST_BYTES)
 
 
 def _parse(text: str | bytes, loader: type[yaml.SafeLoader], source: str | Path) -> Any:
     try:
-        return yaml.load(text if isinstance(text, str) else text.decode("utf-8"), loader)
+        text = text if isinstance(text, str) else text.decode("utf-8")
+        depth = itertools.accumulate(1 if mark in "[{" else -1 for mark in _BRACKET.findall(text))
+        if max(depth, default=0) > DEEPEST:  # which takes the loader long
+            raise ValueError(f"its brackets are nested more than {DEEPEST} times")
+        return yaml.load(text, loader)
     # The safe loader raises nearly anything at values that only look like dates or numbers.
     except Exception as error:
         raise ValueError(f"{source} cannot be read as YAML data: {error}") from error

@@ -11,6 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simple_spk.io.input_file import read_file
+
+LARGEST_BYTES = 2**26  # a million recordings; rows are lists of Python
+
 # How a recording's name may lead to the key of its row.
 _KEYS_OF_A_NAME: dict[str, Callable[[str], str]] = {
     "recording": lambda name: name,
@@ -45,10 +49,9 @@ def read_metadata(path: str | Path) -> Metadata:
     not matter. The first column is the key: a speaker or a recording.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no metadata at {path}: correct the path")
+    content = read_file(path, "metadata", LARGEST_BYTES)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
         separator = max("\t,;", key=text.split("\n", 1)[0].count)
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
         numbered = [

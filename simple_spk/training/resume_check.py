@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from simple_spk.io.safe_yaml import parse_tagged_yaml
+from simple_spk.io.safe_yaml import parse_tagged_yaml, read_tagged_yaml
 
 SETTINGS = "hyperparams.yaml"  # SpeechBrain's name
 # Keys, at any depth, that do not change what is learned; limit is that of the epoch counter.
@@ -33,7 +33,7 @@ def require_same_settings(
         return []
     new = dict(keyed_values(parse_tagged_yaml(settings, "the YAML file of this run")))
     try:
-        old = dict(keyed_values(parse_tagged_yaml(file.read_bytes(), file)))
+        old = dict(keyed_values(read_tagged_yaml(file)))
         missing = [key for key in new if key.partition(".")[0] not in old]
         problem = f"lacks {', '.join(missing[:3])}" if missing else None
     except ValueError as error:

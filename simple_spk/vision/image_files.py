@@ -8,6 +8,8 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from simple_spk.io.input_file import file_size
+
 FORMATS = ("JPEG", "PNG", "BMP", "PPM", "GIF", "WEBP", "TIFF")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".gif", ".webp", ".tif", ".tiff")
 MAX_PIXELS = 64_000_000  # 192 MB in memory; a larger image is a decompression bomb
@@ -15,8 +17,8 @@ MAX_PIXELS = 64_000_000  # 192 MB in memory; a larger image is a decompression b
 
 def read_image(path: str | Path) -> Tensor:
     """An image file as RGB, uint8 (3, height, width); gray images have three equal channels."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no image at {path}: correct the path, or prepare the data again")
+    if not file_size(Path(path), "image", "correct the path, or prepare the data again"):
+        raise ValueError(f"image {path} is empty: fetch it again")
     return decode_image(Path(path), str(path))
 
 
@@ -29,9 +31,9 @@ def decode_image(source: Path | bytes, path: str) -> Tensor:
             pixels = np.array(image.convert("RGB"))  # decodes; a truncated file fails here
     except UnidentifiedImageError as error:
         raise ValueError(f"{path} is no image of a known format ({', '.join(FORMATS)})") from error
-    except ValueError:
-        raise
     except Exception as error:  # decoders raise many kinds of errors on damaged files
+        if isinstance(error, ValueError) and str(error).startswith(path):  # ours
+            raise
         raise ValueError(f"{path} is damaged or truncated ({error}): fetch it again") from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 

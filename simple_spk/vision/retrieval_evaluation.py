@@ -13,7 +13,9 @@ from torch.nn import functional
 
 from simple_spk.distributed import rank
 from simple_spk.evaluation.scoring import queries_and_keys
+from simple_spk.io.array_file import read_arrays
 from simple_spk.io.atomic_file import atomic_write
+from simple_spk.io.input_file import file_size
 from simple_spk.models.similarity import Similarity
 from simple_spk.vision.embedding import EmbeddingOptions, EmbedInputs, embed_images
 from simple_spk.vision.image_table import read_image_table
@@ -109,11 +111,9 @@ def write_scorable(path: Path, images: Scorable) -> None:
 
 def read_scorable(path: Path) -> Scorable:
     """The images of a file of ``write_scorable``."""
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}: train to the end first")
+    file_size(path, "file", "train to the end first")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = [file[name] for name in Scorable._fields]
+        arrays = list(read_arrays(path, Scorable._fields).values())
     except Exception as error:  # damaged files raise many kinds of errors
         raise ValueError(f"{path} is no file of scorable images ({error}): train again") from error
     return Scorable(arrays[0].tolist(), *arrays[1:])

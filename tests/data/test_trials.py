@@ -158,7 +158,7 @@ def test_what_is_no_list_is_refused(tmp_path: Path, content: bytes, message: str
 
 
 def test_a_missing_list_is_named_with_what_to_check(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt does not exist: check"):
+    with pytest.raises(FileNotFoundError, match=r"no trial list at .*nowhere\.txt: correct"):
         read_trials(tmp_path / "nowhere.txt")
 
 

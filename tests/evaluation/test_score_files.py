@@ -243,7 +243,7 @@ def test_scores_that_do_not_fit_leave_an_earlier_file_alone(tmp_path: Path) -> N
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"score file .*nowhere\.txt does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"no score file at .*nowhere\.txt"):
         read_scores(tmp_path / "nowhere.txt")
 
 

@@ -125,8 +125,8 @@ def test_the_next_recordings_are_read_while_a_batch_is_computed(
     second_is_read = threading.Event()
     original = recordings_module.recording_blocks
 
-    def noting(path: Path, sample_rate: int) -> Iterator[NDArray[np.float32]]:
-        yield from original(path, sample_rate)
+    def noting(path: Path, *more: float) -> Iterator[NDArray[np.float32]]:
+        yield from original(path, *more)
         if path == recordings[-2]:  # the longest but one
             second_is_read.set()
 

@@ -20,7 +20,7 @@ def file(tmp_path: Path) -> Path:
         ("a: !new:os.system {}", "could not determine a constructor"),
         ("a: 2000-99-99", "cannot be read as YAML data"),
         ("a: [", "cannot be read as YAML data"),
-        ("a: " + "1" * LARGEST_BYTES, "is longer than"),
+        ("a: " + "1" * LARGEST_BYTES, "no such file needs over"),
     ],
 )
 def test_plain_yaml_is_plain(file: Path, text: str, message: str) -> None:
@@ -48,7 +48,7 @@ def test_bytes_that_are_no_text_and_missing_files_are_named(file: Path, read) ->
     with pytest.raises(ValueError, match=r"file\.yaml cannot be read as YAML data"):
         read(file)
     file.unlink()
-    with pytest.raises(FileNotFoundError, match=r"file\.yaml is missing"):
+    with pytest.raises(FileNotFoundError, match=r"no YAML file at .*file\.yaml"):
         read(file)
 
 

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from simple_spk.cli.options import add_model, add_value
+from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs, warn
 from simple_spk.data.recording_lists import find_recordings
 from simple_spk.distributed import gather_objects, join_group, leave_group, own_device, rank
 from simple_spk.evaluation.embedding_files import check_format, write_embeddings
 from simple_spk.inference.embedding_store import EmbeddingStore
-from simple_spk.inference.extractor import Extractor
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -37,7 +36,7 @@ def run(options: Namespace) -> int:
     ids, paths = find_recordings(options.audio)
     check_outputs([options.output], [*paths, *options.audio])
     check_format(options.output, ids)
-    extractor = Extractor.load(options.model, own_device(options.device), options.precision)
+    extractor = load_extractor(options, own_device(options.device))
     made_by = f"{extractor.fingerprint} in {options.precision}"
     store = EmbeddingStore(options.output, made_by, ids, paths)
     with store.held():

@@ -2,9 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
-from simple_spk.cli.options import add_model, add_value
+from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
-from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.speaker_store import SpeakerStore
 
 
@@ -22,7 +21,7 @@ def run(options: Namespace) -> None:
     if options.remove == bool(options.recordings):
         raise ValueError("give recordings to enroll, or --remove and none")
     check_outputs([options.voices], options.recordings)
-    extractor = Extractor.load(options.model, options.device, options.precision)
+    extractor = load_extractor(options, options.device)
     if options.voices.exists() or options.remove:  # mistakes show before recordings are read
         SpeakerStore.load(options.voices, extractor.fingerprint)
     new = None if options.remove else extractor.enroll(options.name, options.recordings)

@@ -12,7 +12,7 @@ torchrun --nproc_per_node=N --no-python simple-spk evaluate ...
 import dataclasses
 from argparse import ArgumentParser, Namespace
 
-from simple_spk.cli.options import add_model, add_summary, add_value
+from simple_spk.cli.options import add_model, add_summary, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs, inputs_of, score_files
 from simple_spk.cli.scoring import add_scoring, scoring_options, with_model
 from simple_spk.cli.summaries import show_summaries, summary_options
@@ -20,7 +20,6 @@ from simple_spk.data.trials import read_trials
 from simple_spk.distributed import join_group, leave_group, own_device, rank
 from simple_spk.evaluation.embedding_files import Embeddings
 from simple_spk.inference.embedding_store import embed_into_file
-from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.trial_evaluation import (
     EmbeddingSource,
     evaluate_trials,
@@ -56,7 +55,7 @@ def run(options: Namespace) -> None:
         cluster_speakers=options.manifest,
     )
     recordings = locate_recordings(lists, options.manifest, options.audio_folder, how.enrollments)
-    extractor = Extractor.load(options.model, own_device(options.device), options.precision)
+    extractor = load_extractor(options, own_device(options.device))
     if rank() == 0:  # only the first process scores, and it alone prints notes
         how = with_model(how, options, extractor.model)
 

@@ -25,6 +25,9 @@ from simple_spk.inference.model_folder import (
     save_model,
 )
 from simple_spk.io.atomic_file import atomic_folder, write_text
+from simple_spk.io.input_file import read_file
+
+LARGEST_CARD_BYTES = 10**7
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -87,7 +90,7 @@ def run(options: Namespace) -> int:
 
 def _read_source(options: Namespace) -> tuple[Model, str | None]:
     """The model to export, with the additions of the options, and its hand-written card."""
-    card = None if options.card is None else options.card.read_text(encoding="utf-8")
+    card = None if options.card is None else _read_card(options.card)
     if options.origin == "wespeaker":
         model, dropped = import_wespeaker(options.source, options.sample_rate)
         if dropped:
@@ -97,7 +100,7 @@ def _read_source(options: Namespace) -> tuple[Model, str | None]:
         model = load_trained(folder)
         print(f"model: {folder}")
         if card is None and (folder / CARD).is_file():
-            written = (folder / CARD).read_text(encoding="utf-8")
+            written = _read_card(folder / CARD)
             # A generated card is generated again for the model as it is now.
             card = None if is_automatic(written) else written
     if options.calibration is not None:
@@ -105,6 +108,14 @@ def _read_source(options: Namespace) -> tuple[Model, str | None]:
     if options.training_data is not None:
         model = model._replace(training_data=options.training_data)
     return model, card
+
+
+def _read_card(path: Path) -> str:
+    """The text of a model card."""
+    try:
+        return read_file(path, "model card", LARGEST_CARD_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text of UTF-8 ({error}): write it again") from error
 
 
 def _check(folder: Path) -> int:

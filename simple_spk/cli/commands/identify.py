@@ -5,9 +5,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from simple_spk.cli.commands.verify import no_decision, quality_json, quality_line, score_in_words
-from simple_spk.cli.options import add_decision, add_model, add_value
+from simple_spk.cli.options import add_decision, add_model, add_value, load_extractor
 from simple_spk.inference.decisions import Candidate, Identification
-from simple_spk.inference.extractor import Extractor
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -23,7 +22,7 @@ def run(options: Namespace) -> None:
     """Compare each recording with all voices, and print the decisions."""
     if options.top < 1:
         raise ValueError(f"--top is how many candidates to show, at least 1, not {options.top}")
-    extractor = Extractor.load(options.model, options.device, options.precision)
+    extractor = load_extractor(options, options.device)
     extractor.load_voices(options.voices)
     answers = []
     for path in options.recordings:

@@ -4,9 +4,8 @@ import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.cli.options import add_decision, add_model
+from simple_spk.cli.options import add_decision, add_model, load_extractor
 from simple_spk.inference.decisions import Decision, warnings
-from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.speech_quality import RecordingQuality
 
 
@@ -20,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Compare, and print the decision."""
-    extractor = Extractor.load(options.model, options.device, options.precision)
+    extractor = load_extractor(options, options.device)
     decision = extractor.verify(
         options.enroll, options.test, prior=options.prior, false_accept_rate=options.far
     )

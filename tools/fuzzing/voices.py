@@ -1,0 +1,68 @@
+"""Files of enrolled voices."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+
+from simple_spk.inference.speaker_store import SpeakerStore, Voice
+from tools.fuzzing.mutations import (
+    BYTE_DAMAGES,
+    ODD_NUMBERS,
+    Damage,
+    odd_field,
+    write_damaged,
+)
+
+FINGERPRINT = "model"
+
+
+def write_originals(folder: Path) -> None:
+    """Files of no, one and three voices."""
+    generator = np.random.default_rng(0)
+    for count in (0, 1, 3):
+        voices = SpeakerStore(FINGERPRINT)
+        for name in ("Ada", "Bea ü", "Cy")[:count]:
+            voices.add(name, Voice(generator.standard_normal(192, np.float32), count, 3.5))
+        voices.save(folder / f"{count}.safetensors")
+
+
+def change_header(content: bytes, dice: random.Random) -> bytes:
+    """Change a number or a word of a safetensors header, and correct its length."""
+    length = int.from_bytes(content[:8], "little")
+    header, rest = content[8 : 8 + length], content[8 + length :]
+    if dice.random() < 0.5:
+        header = odd_field(header, dice)
+    else:
+        try:
+            fields = json.loads(header)
+        except ValueError:  # of an earlier damage
+            return content
+        name = dice.choice([name for name in fields if name != "__metadata__"] or ["none"])
+        entry = fields.get(name, {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]})
+        value = dice.choice(("dtype", "shape", "data_offsets"))
+        entry[value] = {
+            "dtype": dice.choice(("F64", "I64", "BF16", "F8_E4M3", "BOOL", "C64", "F4", "x", 3)),
+            "shape": [dice.choice(ODD_NUMBERS) for _ in range(dice.randrange(4))],
+            "data_offsets": [dice.choice(ODD_NUMBERS), dice.choice((0, *ODD_NUMBERS))],
+        }[value]
+        fields[dice.choice((name, "other"))] = entry
+        header = json.dumps(fields).encode()
+    return len(header).to_bytes(8, "little") + header + rest
+
+
+DAMAGES: tuple[Damage, ...] = (*BYTE_DAMAGES, change_header, change_header, change_header)
+
+
+def write_mutant(originals: Path, place: Path, dice: random.Random) -> Path:
+    """A damaged file of voices."""
+    return write_damaged(originals, place, dice, DAMAGES)
+
+
+def read(path: Path) -> None:
+    """Load the voices, and enroll one of them once more."""
+    voices = SpeakerStore.load(path, FINGERPRINT)
+    for name, voice in list(voices.items())[:1]:
+        voices.add(name, voice)
+        assert np.isfinite(voices[name].embedding).all()
