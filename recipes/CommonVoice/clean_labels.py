@@ -64,7 +64,7 @@ def clean_labels(
     return noise
 
 
-def report(noise: LabelNoise, speakers_file: Path) -> str:
+def report(noise: LabelNoise, output: Path) -> str:
     """What was found, for people."""
     lines = [
         f"wrong labels: about {noise.wrong_labels:.0f} of {noise.judged} recordings "
@@ -79,7 +79,7 @@ def report(noise: LabelNoise, speakers_file: Path) -> str:
         lines[1] += f"; scores with their speakers {min(scores):.3f} to {max(scores):.3f}"
     if noise.pairs:
         lines[2] += f"; normalized scores {noise.pairs[-1].score:.2f} to {noise.pairs[0].score:.2f}"
-    return "\n".join([*lines, f"suspects: {speakers_file}"])
+    return "\n".join([*lines, f"suspects: {output}"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
