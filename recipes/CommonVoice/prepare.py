@@ -32,6 +32,7 @@ from simple_spk import SAMPLE_RATE
 from simple_spk.cli.errors import exit_code
 from simple_spk.corpora.conversion import Settings, convert
 from simple_spk.corpora.inspection import AudioFile
+from simple_spk.corpora.label_fixes import fix_labels
 from simple_spk.corpora.splits import split_speakers
 from simple_spk.corpora.tables import (
     Quarantined,
@@ -83,6 +84,7 @@ def prepare_common_voice(
     same_session_targets: bool = False,
     workers: int = 2,
     seed: int = 0,
+    clean_labels: str | Path | None = None,
 ) -> PreparedRelease:
     """Convert the clips and write manifests and trial lists.
 
@@ -91,6 +93,7 @@ def prepare_common_voice(
     session_gap: a new session starts where a speaker's clip numbers jump by more than this.
     clips_in_trials: of each speaker in a trial list.
     same_session_targets: keep target trials within a session (they share channel and day).
+    clean_labels: a file of clean_labels.py, whose corrections are applied.
     """
     data_folder = Path(data_folder)
     roots = [_language_folder(Path(folder)) for folder in languages]
@@ -122,6 +125,9 @@ def prepare_common_voice(
             utterances.append(
                 Utterance(clip.id, path, seconds, clip.speaker, clip.language, clip.session)
             )
+    if clean_labels is not None:
+        utterances, wrong = fix_labels(utterances, clean_labels)
+        faults += wrong
     count = Counter(utterance.speaker for utterance in utterances)
     alone = [utterance for utterance in utterances if count[utterance.speaker] < FEWEST_CLIPS]
     faults += [
@@ -338,6 +344,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--same-session-targets",
         action="store_true",
         help="also target trials within a session, which are too easy",
+    )
+    parser.add_argument(
+        "--clean-labels", type=Path, metavar="FILE", help="apply what clean_labels.py found"
     )
     parser.add_argument("--workers", type=int, default=2, help="processes that convert")
     parser.add_argument("--seed", type=int, default=0, help="of the split and the trials")

@@ -13,6 +13,7 @@ import argparse
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,6 +33,7 @@ from recipes.OpenSpeech.sources import (
 )
 from simple_spk import SAMPLE_RATE
 from simple_spk.cli.errors import exit_code
+from simple_spk.corpora.label_fixes import fix_labels
 from simple_spk.corpora.splits import SpeakerSplit, split_speakers
 from simple_spk.corpora.tables import (
     PartSummary,
@@ -63,6 +65,7 @@ def prepare_open_speech(
     maximum_trials: int = 20000,
     workers: int = 2,
     seed: int = 0,
+    clean_labels: str | Path | None = None,
     **originals: str | Path | None,
 ) -> dict[str, PartSummary] | None:
     """Write the tables of the given corpora; returns the size of each part.
@@ -70,8 +73,9 @@ def prepare_open_speech(
     ``originals`` are the folders of downloaded corpora by their names in ``FINDERS``.
     ``prepared`` are folders with a manifest.csv (wav, duration, spk_id, corpus, split, and perhaps
     session). ``common_voice`` is a folder that recipes/CommonVoice made. ``without`` names corpora
-    to leave out. If nothing is given, existing tables are kept, else SIMPLE_SPK_DATA/speech is
-    read.
+    to leave out; ``clean_labels`` is a file of recipes/CommonVoice/clean_labels.py, whose
+    corrections are applied. If nothing is given, existing tables are kept, else
+    SIMPLE_SPK_DATA/speech is read.
     """
     data_folder = Path(data_folder)
     given = {name: Path(folder) for name, folder in originals.items() if folder is not None}
@@ -86,6 +90,8 @@ def prepare_open_speech(
     if given:
         sources.append(read_originals(given, data_folder, workers))
     speech = join_sources(sources, without)
+    if clean_labels is not None:
+        speech = with_clean_labels(speech, clean_labels)
     if speech.noises:
         write_utterances(data_folder / "background_noises.csv", speech.noises)
     write_quarantine(data_folder / "quarantine.csv", speech.faults)
@@ -96,6 +102,19 @@ def prepare_open_speech(
         write_lists_of_corpora(data_folder, part, chosen)
     # Last, because tables that are there are taken for a finished preparation.
     return write_speaker_tables(data_folder, speech.recordings, split, maximum_trials, seed)
+
+
+def with_clean_labels(speech: OpenSpeech, path: str | Path) -> OpenSpeech:
+    """The recordings with corrected labels; test speakers must stay as they are."""
+    kept, faults = fix_labels(speech.recordings, path)
+    before = Counter(one.name for one in speech.recordings if one.speaker in speech.test_speakers)
+    after = Counter(one.name for one in kept if one.speaker in speech.test_speakers)
+    if before != after:
+        raise ValueError(
+            f"{path} changes {len(before - after) + len(after - before)} recordings of test "
+            "speakers: make it of training manifests only"
+        )
+    return speech._replace(recordings=kept, faults=speech.faults + faults)
 
 
 def prepared_folder_of_the_environment(data_folder: Path) -> Path:
@@ -176,6 +195,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--without", nargs="+", default=[], metavar="CORPUS", help="corpora to leave out"
+    )
+    parser.add_argument(
+        "--clean-labels",
+        type=Path,
+        metavar="FILE",
+        help="apply what recipes/CommonVoice/clean_labels.py found",
     )
     parser.add_argument("--valid-fraction", type=float, default=0.1, help="of the other speakers")
     parser.add_argument("--maximum-trials", type=int, default=20000, help="per list")

@@ -111,7 +111,8 @@ def read_prepared(folder: Path) -> OpenSpeech:
 def read_common_voice(folder: Path) -> OpenSpeech:
     """The recordings of a folder that recipes/CommonVoice made; each language is a corpus.
 
-    IDs are SPEAKER/SESSION/CLIP, and speakers LANGUAGE-HASH. Its test speakers stay such.
+    IDs are ACCOUNT/SESSION/CLIP, and accounts LANGUAGE-HASH; clean labels may give several accounts
+    one speaker. Its test speakers stay such.
     """
     recordings: list[Utterance] = []
     test_speakers: set[str] = set()
@@ -125,16 +126,16 @@ def read_common_voice(folder: Path) -> OpenSpeech:
         for name, row in manifest.row_of_id.items():
             speaker = manifest.speakers[manifest.speaker_of_row[row]]
             fields = name.split("/")
-            if len(fields) != 3 or fields[0] != speaker:
-                raise ValueError(f"{path}: {name} is not SPEAKER/SESSION/CLIP of {speaker}")
+            if len(fields) != 3 or "-" not in fields[0]:
+                raise ValueError(f"{path}: {name} is not LANGUAGE-HASH/SESSION/CLIP")
             recordings.append(
                 Utterance(
                     name=f"common_voice/{name}",
                     path=str(manifest.wav(row).resolve()),
                     duration_seconds=float(manifest.durations_seconds[row]),
                     speaker=speaker,
-                    group=f"common_voice_{speaker.rpartition('-')[0]}",
-                    session=fields[1],
+                    group=f"common_voice_{fields[0].rpartition('-')[0]}",
+                    session=fields[1] if fields[0] == speaker else "/".join(fields[:2]),
                 )
             )
             if part == "test":

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from recipes.CommonVoice.clean_labels import main as clean_labels_main
 from recipes.CommonVoice.prepare import main, prepare_common_voice, sessions_of
+from simple_spk.corpora.label_fixes import read_label_fixes
 from simple_spk.data.manifest import read_manifest
 from simple_spk.data.trials import read_trials
 
@@ -124,6 +126,35 @@ def test_other_tables_are_read_only_on_request(tmp_path: Path) -> None:
         return sum(int(line.split(", ")[2].split()[0]) for line in prepared.values())
 
     assert (clips(few.parts), clips(all_of_them.parts)) == (24, 32)
+
+
+def test_wrong_labels_are_found_and_corrected(tmp_path: Path, noisy_tone) -> None:
+    """The built-in model finds clips of other voices, and prepare.py leaves them out."""
+    root = tmp_path / "release/xx"
+    (root / "clips").mkdir(parents=True)
+    rows = []
+    for speaker in range(12):
+        for clip in range(4):
+            name = f"common_voice_xx_{100_000 * (clip % 2) + 100 * speaker + clip}.wav"
+            hertz = 80.0 * 1.18**speaker
+            soundfile.write(root / "clips" / name, noisy_tone(1.2, hertz, clip), 16_000)
+            rows.append([f"{speaker:0128x}", name, "", "2", "0", *[""] * 5])
+    rows[1][0], rows[-1][0] = rows[-1][0], rows[1][0]
+    write_table(root / "validated.tsv", rows)
+    data, fixes = tmp_path / "data", tmp_path / "fixes.csv"
+    prepare_common_voice(data, [root], valid_fraction=0.2, test_fraction=0.0)
+    arguments = [str(data / "train.csv"), str(data / "valid.csv"), "-o", str(fixes)]
+    assert clean_labels_main([*arguments, "--false-share", "0.3"]) == 0
+    dropped = [fix.name.split("/")[-1] for fix in read_label_fixes(fixes) if fix.action == "drop"]
+    swapped = {Path(rows[1][1]).stem, Path(rows[-1][1]).stem}
+    assert swapped <= set(dropped) and len(dropped) < 16
+    cleaned = prepare_common_voice(
+        data, [root], valid_fraction=0.2, test_fraction=0.0, clean_labels=fixes
+    )
+    kinds = Counter(fault.kind for fault in cleaned.quarantined)
+    assert kinds["wrong label"] == len(dropped)
+    used = (data / "train.csv").read_text() + (data / "valid.csv").read_text()
+    assert not any(f"/{name}," in used for name in swapped)
 
 
 def test_few_clips_of_a_speaker_are_spread_over_its_sessions(release: Path, tmp_path: Path) -> None:

@@ -379,6 +379,20 @@ def test_prepared_folders_are_joined_unless_names_collide(prepared, noisy_tone, 
         prepare_open_speech(data, prepared=[prepared, other])
 
 
+def test_clean_labels_change_training_speakers_only(prepared, tmp_path):
+    data, fixes = tmp_path / "data", tmp_path / "fixes.csv"
+    head = "action,name,speaker\n"
+    fixes.write_text(head + "drop,c/s0/0.wav,s0\nmerge,s2,s1\n")
+    prepare_open_speech(data, prepared=prepared, clean_labels=fixes)
+    rows = [row for part in ("train", "valid", "test") for row in rows_of(data / f"{part}.csv")]
+    assert len(rows) == 19 and len({row["spk_id"] for row in rows}) == 9
+    assert {row["kind"] for row in rows_of(data / "quarantine.csv")} == {"wrong label"}
+    for line in ("drop,c/s8/0.wav,s8", "merge,s8,s1"):
+        fixes.write_text(f"{head}{line}\n")
+        with pytest.raises(ValueError, match="recordings of test speakers: make it of training"):
+            prepare_open_speech(data, prepared=prepared, clean_labels=fixes)
+
+
 @pytest.fixture
 def librispeech(noisy_tone, tmp_path):
     """LibriSpeech as its archives unpack: parts, speakers, chapters."""
