@@ -61,8 +61,9 @@ class WarmStartLoss(nn.Module):
         """The loss of this stage; queue has the keys, key_labels and own_keys of ``SimPLELoss``."""
         if self.is_first_stage:
             directions = nn.functional.normalize(queries.float(), dim=-1)
-            loss, idle = self.first(self.length * directions, labels), self.then
+            loss = self.first(self.length * directions, labels)
         else:
-            loss, idle = self.then(queries, labels, *queue), self.first
+            loss = self.then(queries, labels, *queue)
         # Data-parallel training wants a gradient for every parameter in every step.
-        return loss + 0.0 * sum(torch.sum(parameter) for parameter in idle.parameters())
+        idle = self.then if self.is_first_stage else self.first
+        return loss + 0.0 * torch.stack([torch.sum(p) for p in idle.parameters()]).sum()

@@ -88,10 +88,11 @@ class EmbeddingHead(nn.Module):
 
     def in_form(self, form: HeadForm, **arguments: Any) -> "EmbeddingHead":
         """A new head of another form with the same directions."""
-        hidden_dim = None if isinstance(self.hidden, nn.Identity) else self.linear.in_features
-        input_dim = self.linear.in_features if hidden_dim is None else self.hidden[0].in_features
+        has_hidden = isinstance(self.hidden, nn.Sequential)
+        first: Any = self.hidden[0] if isinstance(self.hidden, nn.Sequential) else self.linear
+        hidden_dim = self.linear.in_features if has_hidden else None
         centered = not isinstance(self.centering, nn.Identity)
-        sizes = (input_dim, self.linear.out_features, form, centered)
+        sizes = (first.in_features, self.linear.out_features, form, centered)
         head = EmbeddingHead(*sizes, hidden_dim=hidden_dim, **arguments)
         own = {n: t for n, t in self.state_dict().items() if not n.startswith(LENGTH_PARTS)}
         head.load_state_dict(head.state_dict() | own)
