@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable
 
@@ -29,7 +30,7 @@ def exit_code(program: str, run: Callable[[], int | None], resumes: bool = False
             raise
         message = str(error).strip()
         if "Original Traceback" in message:  # the error of a data worker
-            message = message.splitlines()[-1].partition(": ")[2]
+            message = re.sub(r"^[\w.]+Error: ", "", message.splitlines()[-1])
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             cure = "; the same command then goes on" if resumes else ""
             place = os.fsdecode(error.filename) if error.filename else message

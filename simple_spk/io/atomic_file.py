@@ -48,11 +48,11 @@ def atomic_write(path: str | Path, durable: bool = True) -> Iterator[Path]:
         with contextlib.suppress(OSError), open(name, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(name)
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    with partial.open("xb") as held:  # locked while it is written
-        if fcntl is not None:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    held = None
+    while held is None:  # until another writer does not take it for a dead one's, before its lock
+        partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+        held = _locked(partial)
+    with held:
         try:
             yield partial
             if durable:
@@ -63,10 +63,22 @@ def atomic_write(path: str | Path, durable: bool = True) -> Iterator[Path]:
         except BaseException as error:
             # Errors of writing do not name the file, and nobody knows its temporary name.
             if isinstance(error, OSError) and error.filename in (None, str(partial)):
-                error.filename, error.filename2 = str(path), None
+                error.filename = str(path)
+                del error.filename2
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
             raise
+
+
+def _locked(path: Path) -> IO[bytes] | None:
+    """A new file, locked until it is closed; None if it was removed before it was locked."""
+    file = path.open("xb")
+    with contextlib.suppress(OSError):  # a file system without locks
+        lock_file(file)
+    if _has_name(file, path):
+        return file
+    file.close()
+    return None
 
 
 @contextmanager

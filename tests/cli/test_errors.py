@@ -1,5 +1,7 @@
 """A program ends with words where the user can mend it, and with a traceback where we must."""
 
+import errno
+import os
 from collections.abc import Callable
 
 import pytest
@@ -29,10 +31,19 @@ def test_mistakes_are_told_in_one_line(kind: type[Exception], capsys: Capture) -
 
 def test_what_a_data_worker_met_is_told_without_its_history(capsys: Capture) -> None:
     text = (
-        "Caught ValueError in worker 0.\nOriginal Traceback (most recent call last):\n  a\nbad.wav"
+        "Caught AudioError in worker 0.\nOriginal Traceback (most recent call last):\n  a\n"
+        "simple_spk.data.decoding.AudioError: bad.wav"
     )
     assert exit_code("x.py", raising(ValueError(text))) == 1
     assert capsys.readouterr().err == "x.py: error: bad.wav\n"
+
+
+@pytest.mark.parametrize("name", ["a.npz", b"a.npz"])
+def test_a_full_disk_is_called_so(name: str | bytes, capsys: Capture) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+    assert exit_code("x.py", raising(full), resumes=True) == 1
+    said = "x.py: error: disk full: a.npz: make room; the same command then goes on\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_traceback_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,32 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
             pass
 
 
+def test_a_file_that_another_writer_took_for_a_dead_ones_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one finds it between its creation and its lock."""
+    removed: list[str] = []
+
+    def lock_late(file: Any) -> None:
+        if not removed:
+            removed.append(file.name)
+            os.unlink(file.name)
+        lock_file(file)
+
+    monkeypatch.setattr(atomic_file, "lock_file", lock_late)
+    write_json(tmp_path / "file.json", [1])
+    assert len(removed) == 1 and [path.name for path in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_an_error_names_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=rf"^\[Errno 28\] full: '{tmp_path}/file'$"):  # noqa: SIM117
+        with atomic_write(tmp_path / "file"):
+            raise OSError(28, "full")
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    with pytest.raises(OSError, match=rf": '{tmp_path}/folder'$"):
+        write_json(tmp_path / "folder", [1])  # cannot be replaced
+
+
 def test_a_system_without_locks_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
