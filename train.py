@@ -65,7 +65,7 @@ REQUIRED_KEYS = (
     "log_interval",
     "collapse_check_steps",
 )
-OPTIONAL_KEYS = ("epochs_to_average", "best_epoch")  # see SimPLEBrain
+OPTIONAL_KEYS = ("channels_last", "epochs_to_average", "best_epoch")  # see SimPLEBrain
 
 
 def train(arguments: list[str]) -> dict[str, dict]:

@@ -1,5 +1,6 @@
 """Keys that nothing uses, and options that do not fit, are found before anything is built."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,12 @@ def check(folder: Path, text: str, **overrides: Any) -> None:
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_every_experiment_passes(path: Path) -> None:
     check_settings(path, {}, (*train.REQUIRED_KEYS, *train.OPTIONAL_KEYS), OPTIONS)
+
+
+def test_keys_that_the_brain_reads_are_known() -> None:
+    text = (ROOT / "simple_spk/training/brain.py").read_text(encoding="utf-8")
+    read = set(re.findall(r'self\.hparams(?:\.|, ")(\w+)', text))
+    assert len(read) > 5 and read <= {*train.REQUIRED_KEYS, *train.OPTIONAL_KEYS}
 
 
 @pytest.mark.parametrize(
