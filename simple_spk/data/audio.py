@@ -46,7 +46,7 @@ RECORDING_SUFFIXES = (
     *AUDIO_SUFFIXES,
     *(".3g2", ".3gp", ".aac", ".ac3", ".aif", ".aifc", ".aiff", ".amr", ".asf", ".au", ".avi"),
     *(".awb", ".caf", ".eac3", ".flv", ".m4b", ".m4v", ".mka", ".mkv", ".mov", ".mp2", ".mp4"),
-    *(".mpga", ".oga", ".ogv", ".rf64", ".snd", ".sph", ".ts", ".w64", ".webm", ".wma", ".wmv"),
+    *(".mpga", ".oga", ".ogv", ".rf64", ".snd", ".sph", ".w64", ".webm", ".wma", ".wmv"),
 )
 # Shorter recordings are left out of training data: they hold hardly more than a word.
 SHORTEST_SECONDS = 1.0
