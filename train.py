@@ -7,7 +7,15 @@ when it is started again with the same command. With several processes:
 
 A run is resumed only with the settings that it began with. --may_change=KEY allows another value of
 a key, for example --may_change=learning_rate --learning_rate=0.01.
+
+A YAML file and the options that override it are a program: what they name is imported and called.
+Run only those that you trust (SECURITY.md).
 """
+
+import signal
+
+if __name__ == "__main__":  # until main runs, Ctrl-C ends the program without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import contextlib
 import dataclasses
@@ -21,10 +29,12 @@ import speechbrain as sb
 import torch
 from hyperpyyaml import load_hyperpyyaml, resolve_references
 from speechbrain.utils.distributed import ddp_init_group, if_main_process, run_on_main
+from speechbrain.utils.run_opts import RunOptions
 
 from simple_spk.cli.errors import exit_code
 from simple_spk.data.dataset import explain_worker_failures
-from simple_spk.distributed import leave_group, own_device
+from simple_spk.distributed import leave_group, own_device, require_usable_device
+from simple_spk.doctor.training import memory_advice
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import save_model
 from simple_spk.io.atomic_file import lock_folder, write_json, write_text
@@ -33,6 +43,7 @@ from simple_spk.training.brain import SimPLEBrain
 from simple_spk.training.data_check import check_recordings
 from simple_spk.training.log import describe_result, headline
 from simple_spk.training.resume_check import SETTINGS, require_same_settings
+from simple_spk.training.settings_check import check_settings, split_options
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +65,7 @@ REQUIRED_KEYS = (
     "log_interval",
     "collapse_check_steps",
 )
+OPTIONAL_KEYS = ("channels_last", "epochs_to_average", "best_epoch")  # see SimPLEBrain
 
 
 def train(arguments: list[str]) -> dict[str, dict]:
@@ -61,14 +73,21 @@ def train(arguments: list[str]) -> dict[str, dict]:
     ours = [text for text in arguments if text.startswith(MAY_CHANGE)]
     may_change = {key for text in ours for key in text.removeprefix(MAY_CHANGE).split(",")}
     arguments = [text for text in arguments if text not in ours]
-    hparams_file, run_options, overrides = sb.parse_arguments(arguments)
+    arguments, overrides = split_options(arguments, RunOptions().keys())
+    hparams_file, run_options, unknown = sb.parse_arguments(arguments)
+    if unknown:
+        raise ValueError(f"unknown option: {unknown}")
     if run_options.device == "cpu" or not torch.cuda.is_available():
         run_options = dataclasses.replace(run_options, distributed_backend="gloo")
     if not Path(hparams_file).is_file():
         raise FileNotFoundError(f"no such YAML file: {hparams_file} (see the folder hparams/)")
+    check_settings(
+        Path(hparams_file), overrides, (*REQUIRED_KEYS, *OPTIONAL_KEYS), run_options.keys()
+    )
     ddp_init_group(run_options)
     if run_options.device is not None:
         run_options = dataclasses.replace(run_options, device=own_device(run_options.device))
+        require_usable_device(run_options.device)
     with explain_yaml_error(hparams_file), open(hparams_file, encoding="utf-8") as file:
         hparams = load_hyperpyyaml(file, overrides)
     missing = [key for key in REQUIRED_KEYS if key not in hparams]
@@ -96,11 +115,13 @@ def train_in_folder(
     """Run the experiment of a loaded YAML file in its folder, which nobody else writes to."""
     if hparams["prepare"] is not None:
         run_on_main(hparams["prepare"])
-    # Errors in the data are raised here, before training begins.
-    train_loader = hparams["train_loader"]()
-    if hparams["validation"] is not None:
-        hparams["validation"] = hparams["validation"]()
-    evaluations = {name: make() for name, make in hparams["test_lists"].items()}
+    # Errors in data and settings are raised here, before training begins.
+    with explain_yaml_error(hparams_file):
+        train_loader = hparams["train_loader"]()
+        if hparams["validation"] is not None:
+            hparams["validation"] = hparams["validation"]()
+        evaluations = {name: make() for name, make in (hparams["test_lists"] or {}).items()}
+        hparams["optimizer"]([torch.nn.Parameter(torch.zeros(1))])
     if if_main_process():
         check_recordings(train_loader.dataset, [hparams["validation"], *evaluations.values()])
         with open(hparams_file, encoding="utf-8") as file:
@@ -120,7 +141,11 @@ def train_in_folder(
         checkpointer=hparams["checkpointer"],
     )
     if not run_options.test_only:
-        brain.fit(hparams["epoch_counter"], train_loader)
+        try:
+            brain.fit(hparams["epoch_counter"], train_loader)
+        except torch.OutOfMemoryError as error:
+            reason = str(error).partition(". ")[0]
+            raise ValueError(f"{reason}: {memory_advice(output_folder / SETTINGS)}") from error
     elif hparams["checkpointer"].recover_if_possible() is None:
         raise FileNotFoundError(f"--test_only: no checkpoint in {output_folder} to test")
     brain.choose_epochs()
@@ -149,6 +174,8 @@ def write_model(folder: Path, modules: torch.nn.ModuleDict) -> None:
 
 def run() -> None:
     """Train with the options of the command line; all processes end together."""
+    if {"-h", "--help"} & {*sys.argv[1:]}:
+        print(f"{__doc__}\nOptions of SpeechBrain:\n")
     with explain_worker_failures():
         train(sys.argv[1:])
     leave_group()
@@ -162,6 +189,8 @@ def _report_thread(failed: threading.ExceptHookArgs) -> None:
 
 def main() -> int:
     """Train, and return the exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # No tracebacks if log.txt or TensorBoard's file cannot be written; of the latter, whose thread
     # fails, the next call raises the error.
     logging.raiseExceptions = False

@@ -18,6 +18,11 @@ import train
 ROOT = Path(__file__).parents[1]
 
 
+def out_of_memory(step: int) -> float:
+    """A schedule on a device that is full."""
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...")
+
+
 def run_train(arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
     """What ``python train.py ARGUMENTS`` would return and print, run in this process."""
     command = ["train.py", *map(str, arguments)]

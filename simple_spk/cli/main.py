@@ -7,10 +7,13 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from simple_spk.cli.errors import exit_code
+from simple_spk.cli.messages import printable
 
-# Only the module of the command that runs is imported: commands without torch start fast.
+# Only the module of the command that runs is imported. Commands import torch when they run: a
+# mistake in the arguments is answered at once.
 COMMANDS = {
     "prepare": "prepare a corpus for training",
     "doctor": "check the installation and the data, and measure what training needs",
@@ -35,14 +38,43 @@ class Paragraphs(argparse.HelpFormatter):
         return "\n\n".join(super(Paragraphs, self)._fill_text(p, width, indent) for p in paragraphs)
 
 
+class StoreOnce(argparse._StoreAction):
+    """Stores the value of an option; the same option again would replace it silently."""
+
+    is_given = False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if self.is_given and option_string is not None:
+            several = "all values after the first" if self.nargs == "+" else "one of them"
+            raise argparse.ArgumentError(self, f"given twice: give {several}")
+        self.is_given = True
+        super().__call__(parser, namespace, values, option_string)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of options that may be given once, whose messages are printable."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, formatter_class=Paragraphs)
+        self.register("action", None, StoreOnce)
+        self.register("action", "store", StoreOnce)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        super().exit(status, None if message is None else printable(message))
+
+
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The command line, with the options of the command that the arguments name."""
-    main_parser = argparse.ArgumentParser(
-        prog="simple-spk", description=__doc__, formatter_class=Paragraphs
-    )
+    main_parser = Parser(prog="simple-spk", description=__doc__)
     commands = main_parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, purpose in COMMANDS.items():
-        command = commands.add_parser(name, help=purpose, formatter_class=Paragraphs)
+        command = commands.add_parser(name, help=purpose)
         if name in arguments[:1]:
             module = importlib.import_module(f"simple_spk.cli.commands.{name}")
             command.description = module.__doc__
@@ -51,13 +83,17 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     return main_parser
 
 
+def run(arguments: Sequence[str]) -> int | None:
+    """Run the command that the arguments name."""
+    options = parser(arguments).parse_args(arguments)
+    return options.run(options)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    options = parser(arguments).parse_args(arguments)
-    saves_embeddings = getattr(options, "save_embeddings", None) is not None
-    resumes = options.command in ("prepare", "embed") or saves_embeddings
-    return exit_code("simple-spk", lambda: options.run(options), resumes)
+    given = sys.argv[1:] if arguments is None else arguments
+    resumes = given[:1] in (["prepare"], ["embed"]) or "--save-embeddings" in given
+    return exit_code("simple-spk", lambda: run(given), resumes)
 
 
 if __name__ == "__main__":

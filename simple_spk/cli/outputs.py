@@ -1,12 +1,12 @@
 """What commands write: files that are checked before long work, tables and JSON."""
 
-import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simple_spk.cli.messages import say
 from simple_spk.io.atomic_file import write_text
 
 if TYPE_CHECKING:  # commands about two recordings read no lists
@@ -58,16 +58,11 @@ def score_files(output: Path | None, lists: "Sequence[Trials]") -> list[Path | N
     return [output / name for name in names]
 
 
-def warn(message: str) -> None:
-    """Print a message to standard error."""
-    print(f"simple-spk: {message}", file=sys.stderr)
-
-
 def print_results(table: str, json_text: str, json_file: Path | None) -> None:
     """Print a table and write the JSON to a file, if one is named; or print only the JSON."""
     if json_file == STANDARD_OUTPUT:
         print(json_text)
         return
-    print(table)
+    say(table)
     if json_file is not None:
         write_text(json_file, json_text + "\n")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simple_spk.cli.outputs import print_results, warn
+from simple_spk.cli.messages import warn
+from simple_spk.cli.outputs import print_results
 from simple_spk.data.trials import Trials, speakers_of_recordings
 from simple_spk.evaluation.bootstrap import MetricOptions
 from simple_spk.evaluation.list_summary import NOTES, EvaluatedTrials, check_classes

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from simple_spk.corpora.inspection import SILENT, AudioFile, Depth, inspect_files, length_fault
 from simple_spk.corpora.journal import Journal
 from simple_spk.corpora.tables import Quarantined
-from simple_spk.data.audio import AUDIO_SUFFIXES, SHORTEST_SECONDS
+from simple_spk.data.audio import RECORDING_SUFFIXES, SHORTEST_SECONDS
 from simple_spk.io.atomic_file import lock_folder
 
 # Python reads file names that are not UTF-8 as lone surrogates.
@@ -75,7 +75,7 @@ def list_speaker_folder(folder: str | Path) -> FolderContents:
         folders.sort()
         for name in sorted(names):
             path = prefix + name
-            if not name.lower().endswith(AUDIO_SUFFIXES):
+            if not name.lower().endswith(RECORDING_SUFFIXES):
                 other_files += 1
             elif name.startswith("."):
                 faults.append(Quarantined(path, "hidden", "is a hidden file"))

@@ -29,6 +29,7 @@ from simple_spk.data.decoding import (
     check_samples,
     decode,
     decoded_blocks,
+    first_channels,
     mean_of_channels,
     read_av_header,
 )
@@ -38,8 +39,15 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torchaudio.transforms import Resample
 
-# File names that count as recordings; other formats are read, too, if they are named.
+# File names that count as recordings in corpora, beside which VoxCeleb2 has films (.mp4) ...
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
+# ... and in folders of users. Other formats are read, too, if they are named.
+RECORDING_SUFFIXES = (
+    *AUDIO_SUFFIXES,
+    *(".3g2", ".3gp", ".aac", ".ac3", ".aif", ".aifc", ".aiff", ".amr", ".asf", ".au", ".avi"),
+    *(".awb", ".caf", ".eac3", ".flv", ".m4b", ".m4v", ".mka", ".mkv", ".mov", ".mp2", ".mp4"),
+    *(".mpga", ".oga", ".ogv", ".rf64", ".snd", ".sph", ".w64", ".webm", ".wma", ".wmv"),
+)
 # Shorter recordings are left out of training data: they hold hardly more than a word.
 SHORTEST_SECONDS = 1.0
 SILENT_SPAN = 3.5 / 32768  # between three and four steps of 16-bit samples
@@ -59,6 +67,17 @@ def is_silent(waveform: NDArray[np.floating]) -> bool:
     recording with little speech.
     """
     return float(waveform.max()) - float(waveform.min()) <= SILENT_SPAN
+
+
+def channels_cancel(path: Path) -> bool:
+    """Whether the mean of a file's channels is silent, but one of them is not (anti-phase)."""
+    file = _open(path)
+    if file is None:
+        channels = first_channels(path)
+    else:
+        with file:
+            channels = file.read(BLOCK_SAMPLES // file.channels, "float32", always_2d=True).T
+    return is_silent(channels.mean(axis=0)) and not all(map(is_silent, channels))
 
 
 def read_recording(
@@ -135,7 +154,7 @@ def duration_seconds(path: str | Path) -> float:
 def _open(path: str | Path) -> soundfile.SoundFile | None:
     """The opened file, known to hold samples; None if its format is none of soundfile's."""
     try:
-        if not file_size(Path(path), "audio file", "check the data folder, or remove its row"):
+        if not file_size(Path(path), "audio file", "correct the path, or leave it out"):
             raise BadRecordingError(path, "empty", "has 0 bytes")
     except (FileNotFoundError, IsADirectoryError) as error:
         raise AudioError(str(error)) from error

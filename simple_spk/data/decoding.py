@@ -111,6 +111,17 @@ def decoded_blocks(
         raise BadRecordingError(path, "too short", f"holds less than a sample at {sample_rate} Hz")
 
 
+def first_channels(path: str | Path) -> NDArray[np.float32]:
+    """The channels (channels, samples) of the first block of a recording, not averaged."""
+    held: list[NDArray[np.float32]] = []
+    with _open(path) as container:
+        for frame in _frames(path, container, container.streams.audio[0]):
+            held.append(frame.to_ndarray())
+            if sum(part.size for part in held) >= _BLOCK_SAMPLES:
+                break
+    return np.concatenate(held, axis=1)
+
+
 def read_av_header(path: str | Path, longest_seconds: float = LONGEST_SECONDS) -> AudioHeader:
     """The header of a recording; if it lacks the length, that of the decoded samples."""
     with _open(path) as container:
@@ -129,11 +140,14 @@ def _open(path: str | Path) -> av.container.InputContainer:
     if not head:
         raise BadRecordingError(path, "empty", "has 0 bytes")
     try:
-        container = av.open(f"file:{path}", options=_OPTIONS, metadata_errors="replace")
+        # FFmpeg knows names in UTF-8 only.
+        is_utf8 = not any("\udc80" <= letter <= "\udcff" for letter in str(path))
+        name = f"file:{path}" if is_utf8 else open(path, "rb")  # noqa: SIM115
+        container = av.open(name, options=_OPTIONS, metadata_errors="replace")
     except av.FFmpegError as error:
         kind, details = "truncated", "lacks its index (moov atom)"
         if head[4:8] != b"ftyp":
-            kind, details = "not audio", f"begins with {head[:16]!r}"
+            kind, details = "not audio", "is of no known audio format"
         elif len(head) < _HEAD_BYTES and not head.partition(b"mdat")[2]:
             kind, details = "header only", f"ends after {len(head)} bytes"
         raise BadRecordingError(path, kind, details) from error

@@ -18,6 +18,7 @@ FEW_CLASSES = 16
 # ... unless those that fill a batch can hold more than this share of all weights: drawing with
 # replacement would return the same few again and again.
 LARGEST_SHARE = 0.5
+LONGEST_CROP_SECONDS = 3600.0
 
 Example = TypeVar("Example")
 
@@ -240,8 +241,10 @@ class SpeakerSampler(ClassSampler[Crop]):
 
 def crop_limits(seconds: Sequence[float]) -> tuple[float, float]:
     """The shortest and the longest crop, checked to be in this order."""
-    if len(seconds) != 2 or not 0.0 < seconds[0] <= seconds[1]:
+    if not isinstance(seconds, Sequence) or len(seconds) != 2 or not 0.0 < seconds[0] <= seconds[1]:
         raise ValueError(f"crop_seconds must be two rising positive numbers, not {seconds}")
+    if seconds[1] > LONGEST_CROP_SECONDS:
+        raise ValueError(f"crop_seconds are at most {LONGEST_CROP_SECONDS:g}, not {seconds[1]:g}")
     return seconds[0], seconds[1]
 
 

@@ -192,13 +192,20 @@ def misfit(
     """The error that names the first line whose fields do not fit."""
     for number, line in numbered_lines(path, kind):
         if not fits(line.split()) and (line.strip() or not skip_blank):
-            return ValueError(f"{path}, line {number}: found {shown(line)}; expected {expected}")
+            found = shown(line, number)
+            return ValueError(f"{path}, line {number}: found {found}; expected {expected}")
     return ValueError(f"{path}, line 1: found a blank line; expected {expected}")
 
 
-def shown(line: bytes) -> str:
-    """The line as it is shown in a message: quoted, and cut if it is long."""
+def shown(line: bytes, number: int) -> str:
+    """A line as it is shown in a message: quoted, and cut if it is long.
+
+    If the first line already does not fit, it may be any file, whose content is not for messages.
+    """
     text = line.decode().strip()
+    if text and number == 1:
+        count = len(text.split())
+        return f"{count} field{'s' if count > 1 else ''}"
     return repr(text if len(text) <= 200 else text[:200] + "...") if text else "a blank line"
 
 
@@ -291,9 +298,10 @@ def csv_frames(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, pl.Dat
         header = next(_rows_by_line(path, 1, iter([head])))
         missing = [name for name in columns if name not in header]
         if missing:
+            found = ",".join(header)[:200] if len(missing) < len(columns) else "something else"
             raise ValueError(
                 f"{path} lacks the columns {', '.join(missing)}: its first line must name "
-                f"{', '.join(columns)}, and is {','.join(header)[:200]!r}"
+                f"{', '.join(columns)}, and is {found!r}"
             )
         place_of = {name: header.index(name) for name in columns}
         chosen = [

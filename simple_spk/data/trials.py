@@ -97,7 +97,7 @@ def read_layouts(
         raise ValueError(f"{path} is empty; expected lines such as {examples}")
     candidates = [layout for layout in layouts if layout.fits(first.split())]
     if not candidates:
-        found = text_table.shown(first)
+        found = text_table.shown(first, 1)
         raise ValueError(f"{path}, line 1: found {found}; expected a line such as {examples}")
     layout = candidates[0]
     if first_only:

@@ -70,8 +70,7 @@ def as_text(findings: Sequence[Finding]) -> str:
             lines.append(f"{'':14}-> {finding.cure}")
     problems = sum(finding.status is Status.PROBLEM for finding in findings)
     lines += ["", f"{problems} problems" if problems > 1 else f"{problems or 'no'} problem"]
-    # File names that are not UTF-8 cannot be printed as they are.
-    return "\n".join(lines).encode(errors="backslashreplace").decode()
+    return "\n".join(lines)
 
 
 def as_json(findings: Sequence[Finding]) -> str:

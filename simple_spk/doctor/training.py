@@ -16,6 +16,7 @@ from simple_spk.doctor.training_needs import (
     TrainingSetting,
     loader_crops_per_second,
     measure_needs,
+    read_setting,
 )
 
 USABLE_SHARE_OF_MEMORY = 0.9
@@ -76,6 +77,22 @@ def memory_finding(
     metrics = {**vars(needs), "needed_bytes": needed, "available_bytes": available_bytes}
     status = Status.OK if needed <= room else Status.PROBLEM
     return Finding(topic, "memory", status, text, cure, metrics=metrics)
+
+
+def memory_advice(settings_file: Path) -> str:
+    """What to do if a GPU does not have the memory for the batches of a run's YAML file."""
+    try:
+        setting = read_setting(settings_file)
+    except ValueError:  # only a ResNet with a queue can be estimated
+        return (
+            "accumulate smaller batches: half the speakers (or classes) per batch, "
+            "--grad_accumulation_factor=2 and twice the batches_per_epoch"
+        )
+    needs = measure_needs(setting)  # on the CPU, as the GPU is full
+    available = needs.memory_bytes(setting.batch)  # less than that, as it did not fit
+    if torch.cuda.is_available():
+        available = min(available, torch.cuda.get_device_properties().total_memory)
+    return memory_finding("", setting, needs, available).cure
 
 
 def _time_finding(topic: str, setting: TrainingSetting, needs: TrainingNeeds) -> Finding:

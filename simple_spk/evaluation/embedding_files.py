@@ -61,8 +61,9 @@ class Embeddings:
 
 def check_format(path: Path, ids: Sequence[str]) -> None:
     """Raise if the format that the suffix names cannot store these ids."""
-    if path.suffix == ".scp":
-        raise ValueError(f"{path}: name the .ark instead; its .scp is written beside it")
+    if path.suffix not in (".npz", ".safetensors", ".ark"):
+        what = "expected a name that ends in .npz, .safetensors or .ark (with an .scp beside it)"
+        raise ValueError(f"{path}: {what}")
     if path.suffix == ".ark":
         from simple_spk.evaluation.kaldi_files import check_names  # rarely needed
 
@@ -77,8 +78,8 @@ def write_embeddings(
 ) -> None:
     """Write ids and embeddings (n, dim) in the format of the suffix, atomically.
 
-    ``.ark`` for Kaldi, with an .scp beside it; ``.safetensors``, and anything else as .npz, with
-    the arrays ``ids`` and ``embeddings`` (in safetensors, ids are bytes of UTF-8, one id a line).
+    ``.ark`` for Kaldi, with an .scp beside it; ``.safetensors`` and ``.npz`` with the arrays
+    ``ids`` and ``embeddings`` (in safetensors, ids are bytes of UTF-8, one id a line).
     ``origin`` names the model that made them; Kaldi files cannot store it.
     """
     path = Path(path)
@@ -91,7 +92,8 @@ def write_embeddings(
         return
     with atomic_write(path) as partial:
         if path.suffix == ".safetensors":
-            lines = np.frombuffer("\n".join(named.ids).encode(), dtype=np.uint8)
+            text = "\n".join(named.ids).encode(errors="surrogateescape")  # names of files
+            lines = np.frombuffer(text, dtype=np.uint8)
             metadata = None if origin is None else {"origin": origin}
             save_file({"ids": lines, "embeddings": named.matrix}, partial, metadata)
         else:
@@ -140,4 +142,5 @@ def _read_safetensors(path: Path) -> tuple[list[str], NDArray[np.generic], str |
         lines, matrix = file.get_tensor("ids").tobytes(), file.get_tensor("embeddings")
         if matrix.ndim != 2 or lines.count(b"\n") + 1 != len(matrix):
             raise ValueError(f"it has {lines.count(0x0A) + 1} ids, and embeddings {matrix.shape}")
-        return lines.decode().split("\n"), matrix, (file.metadata() or {}).get("origin")
+        ids = lines.decode(errors="surrogateescape").split("\n")
+        return ids, matrix, (file.metadata() or {}).get("origin")

@@ -43,7 +43,7 @@ def read_enrollments(path: str | Path) -> Enrollments:
         elif len(set(recordings)) < len(recordings):
             problem = "but a recording counts once: remove the repetition"
         if problem:
-            raise ValueError(f"{path}, line {number}: found {shown(line)}; {problem}")
+            raise ValueError(f"{path}, line {number}: found {shown(line, number)}; {problem}")
         recordings_of_model[model] = recordings
     if not recordings_of_model:
         raise ValueError(f"{path}, line 1: found a blank line; expected 'model recording ...'")

@@ -39,9 +39,11 @@ def read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
 
 def check_names(path: Path, ids: Sequence[str]) -> None:
     """Raise if vectors of these names could not be written to an .ark."""
-    unfit = [name for name in ids if name.encode().split() != [name.encode()]]
-    if unfit:
-        raise ValueError(f"{path}: Kaldi's ids have no spaces, but one is {unfit[0]!r}: rename it")
+    encoded = [name.encode(errors="replace") for name in ids]  # ? for what is not UTF-8
+    for name, text in zip(ids, encoded, strict=True):
+        if text.split() != [text] or text.decode() != name:
+            what = "Kaldi's ids are UTF-8 without spaces"
+            raise ValueError(f"{path}: {what}, but one is {name!r}: rename it")
     _kaldiio()
 
 
@@ -93,8 +95,8 @@ def _scp_entry(
     target = fields[1].strip() if len(fields) == 2 else ""
     if not target or "|" in (target[0], target[-1]) or target.endswith("]"):
         raise ValueError(
-            f"{path}, line {number}: found {shown(line)}; expected 'id file.ark:place': commands "
-            "(|) are never run, and ranges ([]) are not read"
+            f"{path}, line {number}: found {shown(line, number)}; expected 'id file.ark:place': "
+            "commands (|) are never run, and ranges ([]) are not read"
         )
     name, (file, _, place) = fields[0], target.rpartition(":")
     if not file or not place.isdecimal() or len(place) > 18:  # digits of the largest file
@@ -140,5 +142,5 @@ def _kaldiio() -> ModuleType:
     try:
         import kaldiio
     except ImportError as error:
-        raise ValueError(".ark and .scp need kaldiio: pip install 'simple_spk[kaldi]'") from error
+        raise ValueError(".ark and .scp need kaldiio: pip install kaldiio") from error
     return kaldiio

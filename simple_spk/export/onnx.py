@@ -71,7 +71,7 @@ class WaveformEncoder(nn.Module):
 def export_onnx(folder: str | Path, model: Model) -> None:
     """Write a model as a folder with an ONNX file, its configuration and its parity check."""
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
-        raise ValueError("writing ONNX needs onnx and onnxscript: pip install 'simple_spk[onnx]'")
+        raise ValueError("writing ONNX needs onnx and onnxscript: pip install onnx onnxscript")
     folder = Path(folder)
     encoder = WaveformEncoder(model.front_end, model.encoder).eval()
     waveforms, lengths = _parity_waveforms(model.front_end.sample_rate)
@@ -94,7 +94,7 @@ def check_onnx(folder: str | Path) -> float:
     parity = _read_parity(folder / PARITY)
     waveforms, lengths, expected = (parity[n] for n in ("waveforms", "lengths", "embeddings"))
     if find_spec("onnxruntime") is None:
-        raise ValueError("checking ONNX needs onnxruntime: pip install 'simple_spk[onnx]'")
+        raise ValueError("checking ONNX needs onnxruntime: pip install onnxruntime")
     import onnxruntime
 
     graph = folder / GRAPH

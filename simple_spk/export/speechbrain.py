@@ -91,7 +91,7 @@ def _new(name: str, part: Any) -> str:
 _DECISION = """
 # Its own decision: verify_batch(..., threshold={:.6g}); the default, 0.25, is of other models."""
 
-_SETTINGS = """# A simple_spk model for SpeechBrain (needs: pip install simple_spk).
+_SETTINGS = """# A simple_spk model for SpeechBrain; the package simple_spk must be installed, too.
 #   SpeakerRecognition.from_hparams(source=FOLDER, savedir=ANOTHER).verify_batch(wavs1, wavs2)
 # Scores are the model's own, as those of simple-spk verify.{decision}
 

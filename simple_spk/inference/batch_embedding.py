@@ -26,6 +26,7 @@ from simple_spk.data.audio import (
     Samples,
     array_blocks,
     array_seconds,
+    channels_cancel,
     is_silent,
     read_header,
     recording_blocks,
@@ -50,6 +51,8 @@ ASKED_AHEAD = 16 * OPENED_AT_ONCE  # pending requests: a list may have millions 
 MOST_READERS = 8  # reading threads, unless the caller asks for more
 NO_EMBEDDINGS = np.empty((0, 0), np.float32)
 SILENT = "is silent, its samples are nearly equal: leave it out"
+NOT_FINITE = ": the model makes no finite embedding: leave it out"
+CANCELING = "has channels that cancel each other (opposite phase): use one of them alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +141,8 @@ def embedded_batches(
             yield EmbeddedBatch([], NO_EMBEDDINGS, [], errors)
     else:
         durations = options.durations_seconds[mine].astype(np.float64)
+    for index, seconds in zip(mine, durations.tolist(), strict=True):
+        sources[index].stated_seconds = seconds
     readable = np.flatnonzero(~np.isnan(durations))
     batches = length_batches(durations[readable], options.batch_seconds)
     threads = options.workers or min(usable_cores(), MOST_READERS)
@@ -205,7 +210,7 @@ def windows(blocks: Iterable[Waveform], window_samples: int) -> Iterator[Wavefor
 class _Opened(NamedTuple):
     """A recording that is being read."""
 
-    name: str
+    source: "_Source"
     first: Waveform  # the whole recording, if there is no rest
     rest: Iterator[Waveform] | None
     meter: QualityMeter | None
@@ -221,6 +226,7 @@ class _Source:
         if not is_file and options.source_rate is None:
             raise ValueError(f"{self.name} is an array: give how many samples a second it has")
         self.source_rate, self.options = options.source_rate or 0, options
+        self.stated_seconds = float("nan")  # by the header or the manifest
 
     def seconds(self) -> float | Unusable:
         """The duration, as the file's header has it, or the error."""
@@ -249,15 +255,25 @@ class _Source:
         except (AudioError, OSError) as error:
             return error
         if second is not None:
-            return _Opened(self.name, first, chain([second], parts), meter)
+            return _Opened(self, first, chain([second], parts), meter)
         if len(first) < round(least_seconds * rate):
             return NoSpeechError(
                 f"{self.name} lasts {len(first) / rate * 1000:.1f} ms, less than one frame of "
                 f"{least_seconds * 1000:.0f} ms: leave it out"
             )
         if is_silent(first):
-            return NoSpeechError(f"{self.name} {SILENT}")
-        return _Opened(self.name, first, None, meter)
+            return self.silence()
+        return _Opened(self, first, None, meter)
+
+    def silence(self) -> NoSpeechError:
+        """The error of a recording that is silent, or that its channels make silent."""
+        if isinstance(self.recording, Path):
+            cancels = channels_cancel(self.recording)
+        else:
+            cancels = self.recording.ndim == 2 and not all(
+                is_silent(np.asarray(channel)) for channel in self.recording
+            )
+        return NoSpeechError(f"{self.name} {CANCELING if cancels else SILENT}")
 
 
 def _read_ahead(
@@ -291,8 +307,18 @@ def _embedded(
         if recording.rest is None:
             continue
         parts = _next_ahead(pool, recording.first, recording.rest)
+        seconds = recording.source.stated_seconds
+        bar = tqdm(
+            parts,
+            "long recording",
+            total=None if np.isnan(seconds) else round(seconds / WINDOW_SECONDS),
+            leave=False,
+            unit="min",  # a window is a minute
+            delay=1.0,
+            disable=not options.progress or rank() > 0,
+        )
         try:
-            embedding = _embed_long(recording.name, parts, embed, at_once)
+            embedding = _embed_long(recording.source, iter(bar), embed, at_once)
         except (AudioError, OSError) as error:
             yield EmbeddedBatch([], NO_EMBEDDINGS, [], {index: error})
         else:
@@ -324,7 +350,7 @@ def _next_ahead(
 
 
 def _embed_long(
-    name: str, parts: Iterator[Waveform], embed: Embed, at_once: int
+    source: _Source, parts: Iterator[Waveform], embed: Embed, at_once: int
 ) -> NDArray[np.float32]:
     """The embedding (dim,) of a recording of several windows; silent ones do not count."""
     total: NDArray[np.float64] = np.zeros(())
@@ -336,7 +362,7 @@ def _embed_long(
             total = total + lengths @ _embed_padded(heard, embed).astype(np.float64)
             samples += lengths.sum()
     if not samples:
-        raise NoSpeechError(f"{name} {SILENT}")
+        raise source.silence()
     return (total / samples).astype(np.float32)
 
 
@@ -345,7 +371,7 @@ def _finished(recordings: dict[int, _Opened], embeddings: NDArray[np.float32]) -
     is_finite = [bool(np.isfinite(row).all()) for row in embeddings]
     finite = list(compress(recordings, is_finite))
     errors: dict[int, Unusable] = {
-        i: AudioError(f"{recordings[i].name}: the model makes no finite embedding: leave it out")
+        i: AudioError(f"{recordings[i].source.name}{NOT_FINITE}")
         for i in recordings.keys() - set(finite)
     }
     embeddings = embeddings[is_finite]

@@ -187,7 +187,7 @@ def _embed_into_held_file(
 ) -> Embeddings:
     """``embed_into_file`` while no other run changes the file."""
     ids, paths, durations = recordings
-    if file.suffix in (".ark", ".scp"):
+    if file.suffix not in (".npz", ".safetensors"):
         raise ValueError(f"{file} cannot store which model it is of: name an .npz or .safetensors")
     kept = read_embeddings(file) if file.exists() else None
     rows = [row for row, name in enumerate(ids) if kept is None or name not in kept.row_of_id]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simple_spk import LONGEST_SECONDS
-from simple_spk.distributed import gather_objects
+from simple_spk.distributed import gather_objects, require_usable_device
 from simple_spk.evaluation.calibration import quality_measures
 from simple_spk.inference.batch_embedding import (
     EmbeddedBatch,
@@ -57,6 +57,8 @@ class Extractor:
     refused: a few megabytes can hold days of silence.
     """
 
+    progress = False  # whether verify, enroll and identify show a bar while they read for long
+
     def __init__(
         self,
         model: Model,
@@ -69,12 +71,10 @@ class Extractor:
         if precision not in PRECISIONS:
             raise ValueError(f"the precision must be one of {list(PRECISIONS)}, not {precision!r}")
         self.precision = precision
-        try:
-            self.device = torch.device(device)
-            for part in (model.front_end, model.encoder, model.similarity):
-                part.to(self.device).eval()
-        except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"the device {device!r} cannot be used: {error}") from error
+        require_usable_device(device)
+        self.device = torch.device(device)
+        for part in (model.front_end, model.encoder, model.similarity):
+            part.to(self.device).eval()
         self._on_cpu = None
         if self.device.type == "cpu":
             self._on_cpu = CpuEmbedding(model.front_end, model.encoder, PRECISIONS[precision])
@@ -236,7 +236,9 @@ class Extractor:
             raise ValueError("there are no recordings: give at least one")
         found: dict[int, tuple[NDArray[np.float32], RecordingQuality]] = {}
         errors: dict[int, Unusable] = {}
-        for batch in self.embed_each(list(chain(*lists)), sample_rate, with_quality=True):
+        for batch in self.embed_each(
+            list(chain(*lists)), sample_rate, with_quality=True, progress=self.progress
+        ):
             errors |= batch.errors
             rows = zip(batch.embeddings, batch.qualities, strict=True)
             found |= dict(zip(batch.indexes, rows, strict=True))

@@ -21,6 +21,7 @@ from simple_spk.io.input_file import file_size
 
 FORMAT = "simple_spk voices 1"
 LARGEST_NAME = 200
+LARGEST_NUMBER = 1e9  # of recordings, of seconds, in an embedding: sums and products stay finite
 # The types and dimensions of the arrays in a file, which have a row per voice.
 KINDS = {"embeddings": (np.float32, 2), "recordings": (np.int64, 1), "seconds": (np.float64, 1)}
 
@@ -50,7 +51,8 @@ class SpeakerStore(UserDict[str, Voice]):
 
     def add(self, name: str, voice: Voice) -> None:
         """Enroll a voice; recordings of an enrolled name are added to it."""
-        if not (isinstance(name, str) and name.strip() and len(name) <= LARGEST_NAME):
+        is_text = isinstance(name, str) and name.encode(errors="replace").decode() == name
+        if not (is_text and name.strip() and len(name) <= LARGEST_NAME):
             raise ValueError(f"a voice needs a name of 1 to {LARGEST_NAME} letters, not {name!r}")
         dimension = next((len(other.embedding) for other in self.values()), len(voice.embedding))
         if len(voice.embedding) != dimension:
@@ -138,8 +140,8 @@ def _names(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> l
         array = arrays[name]
         if array.dtype != kind or array.ndim != dimensions or len(array) != len(names):
             raise ValueError(f"{name} has the type {array.dtype} and the shape {array.shape}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} holds values that are not numbers")
+        if not (np.abs(array) <= LARGEST_NUMBER).all():
+            raise ValueError(f"{name} holds values that are not numbers up to {LARGEST_NUMBER:g}")
     if (arrays["recordings"] < 1).any() or (arrays["seconds"] <= 0).any():
         raise ValueError("a voice without recordings")
     return names

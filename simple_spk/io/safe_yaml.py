@@ -96,7 +96,11 @@ def _parse(text: str | bytes, loader: type[yaml.SafeLoader], source: str | Path)
         return yaml.load(text, loader)
     # The safe loader raises nearly anything at values that only look like dates or numbers.
     except Exception as error:
-        raise ValueError(f"{source} cannot be read as YAML data: {error}") from error
+        reason = str(error)
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+            # Without the lines around it, which may be of any file.
+            reason = f"{error.problem} (line {error.problem_mark.line + 1})"
+        raise ValueError(f"{source} cannot be read as YAML data: {reason}") from error
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ PairIndices = tuple[Tensor, Tensor, Tensor, Tensor]
 class MetricLearningLoss(nn.Module):
     """A loss of pytorch-metric-learning over the queue, called like SimPLE's.
 
-    It needs the extra ``simple_spk[metric]``. Any loss fits that compares a batch with reference
+    It needs the package pytorch-metric-learning. Any loss fits that compares a batch with reference
     embeddings: ``ContrastiveLoss``, ``TripletMarginLoss``, ``SupConLoss``, ``NTXentLoss``,
     ``MultiSimilarityLoss``. Each query is paired with all keys but its own. The library keeps
     several numbers per pair and per triplet: use queues of some thousands. Embeddings are scored

@@ -50,18 +50,26 @@ def require_same_settings(
         if (key in old) != (key in new) or old[key] != new[key]
     }
     allowed = [changed[key] for key in may_change if key in changed]
-    words = [f"{key} was {before} and is {after}" for key, (before, after) in changed.items()]
-    # A key that refers to an allowed one changed from the same value to the same value.
-    refused = [
-        text for text, values in zip(words, changed.values(), strict=True) if values not in allowed
-    ]
+    # A key that refers to another one changed from the same value to the same value.
+    groups: list[tuple[tuple[Any, Any], list[str]]] = []
+    for key, values in changed.items():
+        same = next((keys for others, keys in groups if others == values), None)
+        if same is None:
+            groups.append((values, [key]))
+        else:
+            same.append(key)
+    words = {
+        f"{', '.join(keys)} was {before} and is {after}": (before, after) in allowed
+        for (before, after), keys in groups
+    }
+    refused = [text for text, is_allowed in words.items() if not is_allowed]
     if refused:
         raise ValueError(
             f"{output_folder} holds a run with other settings ({len(refused)} differ): "
             f"{'; '.join(refused[:3])}: go on with the old values, name another --output_folder, "
             f"or allow the change (--may_change=KEY)"
         )
-    return words
+    return list(words)
 
 
 def keyed_values(

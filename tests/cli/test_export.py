@@ -205,7 +205,7 @@ def test_half_the_size(model_folder: Path, tmp_path: Path) -> None:
 
 
 def test_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("onnxruntime", reason="pip install 'simple_spk[onnx]'")
+    pytest.importorskip("onnxruntime", reason="pip install -e '.[onnx]'")
     encoder = ResNet(width=2, blocks=(1,), stem_stride=4, embedding_dim=8)
     save_model(tmp_path / "model", trained_model(Fbank(), encoder.eval(), SimPLELoss()))
     source, target = tmp_path / "model", tmp_path / "onnx"

@@ -81,7 +81,7 @@ def test_a_model_is_as_long_as_its_recordings_together(enrollments_file: Path) -
         ("m a b\n\nn c\n", "line 2: found a blank line"),
         ("", "line 1: found a blank line"),
         ("m a\nn b\nm c\n", "line 3: found 'm c'; but m stands in an earlier line"),
-        ("m a b a\n", "line 1: found 'm a b a'; but a recording counts once"),
+        ("m a b a\n", "line 1: found 4 fields; but a recording counts once"),
     ],
 )
 def test_what_are_no_enrollments_is_refused(tmp_path: Path, text: str, message: str) -> None:

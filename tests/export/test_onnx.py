@@ -25,9 +25,9 @@ from simple_spk.models.fbank import Fbank, Window
 from simple_spk.models.resnet import ResNet
 from simple_spk.models.similarity import GeneralizedInnerProduct
 
-onnx = pytest.importorskip("onnx", reason="pip install 'simple_spk[onnx]'")
-onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'simple_spk[onnx]'")
-pytest.importorskip("onnxscript", reason="pip install 'simple_spk[onnx]'")
+onnx = pytest.importorskip("onnx", reason="pip install -e '.[onnx]'")
+onnxruntime = pytest.importorskip("onnxruntime", reason="pip install -e '.[onnx]'")
+pytest.importorskip("onnxscript", reason="pip install -e '.[onnx]'")
 
 POLAR = {"form": "polar", "centered": True, "initial_length": 2.0, "minimum_length": 0.5}
 

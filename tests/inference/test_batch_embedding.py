@@ -1,6 +1,7 @@
 """Laws of embedding whole recordings: order, batches and padding do not show in the answer."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -223,7 +224,7 @@ def test_unusable_recordings_are_named_and_the_others_embedded(
 ) -> None:
     bad = {
         "missing.wav": "no audio file at",
-        "text.wav": "not readable audio|begins with",
+        "text.wav": "not readable audio|no known audio",
         "silent.wav": "is silent",
         "constant.wav": "is silent",
         "short.wav": "less than one frame",
@@ -255,3 +256,25 @@ def test_a_generator_that_is_left_early_leaves_no_threads(recordings: list[Path]
     next(batches)
     batches.close()
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("seconds", [1.0, 130.0])
+def test_channels_that_cancel_are_not_called_silent(seconds: float, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).uniform(-0.5, 0.5, round(seconds * 16000)).astype(np.float32)
+    stereo = np.stack([noise, -noise])
+    soundfile.write(tmp_path / "stereo.wav", stereo.T, 16000)
+    for recording in (tmp_path / "stereo.wav", stereo):
+        with pytest.raises(AudioError, match="channels that cancel each other"):
+            embed_recordings([recording], describe, ExtractionOptions(source_rate=16000))
+    with pytest.raises(AudioError, match="is silent"):
+        embed_recordings([0.0 * stereo], describe, ExtractionOptions(source_rate=16000))
+
+
+def test_a_long_recording_has_a_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    def slowly(waveforms: Tensor, lengths: Tensor) -> Tensor:
+        time.sleep(0.7)
+        return describe(waveforms, lengths)
+
+    noise = np.random.default_rng(0).uniform(-0.5, 0.5, 6 * 60 * 16000).astype(np.float32)
+    embed_recordings([noise], slowly, ExtractionOptions(source_rate=16000, progress=True))
+    assert "long recording" in (bar := capsys.readouterr().err) and "/6 " in bar

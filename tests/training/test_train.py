@@ -347,6 +347,11 @@ def broken_manifest(corpus, tmp_path, change):
         ("--data_folder=/nowhere", "/nowhere"),
         ("--sharpness=-1.0", "sharpness"),
         ("--parameter_groups={los.bias: {lr: 0.1}}", "los.bias"),
+        ("--learning_rate=abc", "--learning_rate=abc: expected a number"),
+        ("--optimizer={lr: abc}", "mini.yaml: "),
+        ("--crop_seconds=[1e9, 1e9]", "crop_seconds are at most 3600"),
+        ("--device=meta", "the device 'meta' cannot be used"),
+        ("--schedule=!name:tests.training_runs.out_of_memory", "--grad_accumulation_factor=2 "),
     ],
 )
 def test_wrong_options_are_explained(corpus, tmp_path, option, words):
@@ -356,6 +361,18 @@ def test_wrong_options_are_explained(corpus, tmp_path, option, words):
     finished = run(arguments)
     assert finished.returncode != 0
     assert words in finished.stderr and "Traceback" not in finished.stderr
+
+
+def test_without_test_lists_nothing_is_tested(corpus, tmp_path):
+    finished = run(command(corpus, tmp_path / "x", "--test_lists=null", "--number_of_epochs=1"))
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads((tmp_path / "x" / "metrics.json").read_text()) == {"lists": {}}
+
+
+def test_help_says_that_a_yaml_file_is_a_program():
+    finished = run_train(["--help"])
+    assert finished.returncode == 0
+    assert "Run only those that you trust" in finished.stdout and "--device" in finished.stdout
 
 
 def test_missing_yaml_and_missing_key_are_explained(corpus, tmp_path):

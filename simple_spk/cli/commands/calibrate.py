@@ -5,8 +5,9 @@ from argparse import ArgumentParser, Namespace
 import numpy as np
 from numpy.typing import NDArray
 
+from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_enrollments, add_value
-from simple_spk.cli.outputs import check_outputs, inputs_of, warn
+from simple_spk.cli.outputs import check_outputs, inputs_of
 from simple_spk.data.trials import Trials, read_trials
 from simple_spk.data.voxceleb_lists import list_name
 from simple_spk.evaluation.calibration import quality_measures, train_calibration
@@ -51,13 +52,13 @@ def run(options: Namespace) -> None:
         warn(f"note on {options.scores}: {reason}")
     ratios = calibration.apply(scores, quality)
     before, after = (_metrics(values, trials.is_target) for values in (scores, ratios))
-    print(f"{calibration.trained_on}: {calibration.trials:,} trials, in {options.output}")
-    print(f"llr = {calibration.offset:.4g} + {calibration.score_weight:.4g} score")
+    say(f"{calibration.trained_on}: {calibration.trials:,} trials, in {options.output}")
+    say(f"llr = {calibration.offset:.4g} + {calibration.score_weight:.4g} score")
     for name, weight in calibration.quality_weights.items():
-        print(f"      + {weight:.4g} {name}")
-    print(f"{'':14}{'before':>10}{'after':>10}   (on the list it was trained on)")
+        say(f"      + {weight:.4g} {name}")
+    say(f"{'':14}{'before':>10}{'after':>10}   (on the list it was trained on)")
     for title, value in before.items():
-        print(f"{title:14}{value:10.4f}{after[title]:10.4f}")
+        say(f"{title:14}{value:10.4f}{after[title]:10.4f}")
     if after["minCllr"] == 0.0:
         warn(
             f"note on {options.scores}: no target scores below any non-target, so the scale is "
@@ -65,7 +66,7 @@ def run(options: Namespace) -> None:
         )
     thresholds = calibration.false_accept_thresholds
     measured = f"down to {thresholds[-1][0]:g}" if thresholds else "nowhere"
-    print(f"thresholds of false-accept rates: measured {measured}, extrapolated below")
+    say(f"thresholds of false-accept rates: measured {measured}, extrapolated below")
 
 
 def _metrics(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[str, float]:

@@ -5,8 +5,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import Any
 
+from simple_spk.cli.messages import warn
 from simple_spk.cli.options import add_json, add_metrics, add_value
-from simple_spk.cli.outputs import check_outputs, inputs_of, print_results, warn
+from simple_spk.cli.outputs import check_outputs, inputs_of, print_results
 from simple_spk.cli.summaries import metric_options
 from simple_spk.data.manifest import read_speakers
 from simple_spk.data.trials import read_trials, speakers_by_name, speakers_of_recordings

@@ -6,10 +6,11 @@ Without options, only the installation is checked. The exit code is 1 if there i
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
+from simple_spk.cli.messages import say
 from simple_spk.cli.options import add_value
 from simple_spk.corpora.inspection import Depth
 from simple_spk.data.trials import read_trials
-from simple_spk.distributed import usable_cores
+from simple_spk.distributed import require_usable_device, usable_cores
 from simple_spk.doctor.corpus import (
     InspectionOptions,
     check_files,
@@ -22,7 +23,7 @@ from simple_spk.doctor.corpus import (
 )
 from simple_spk.doctor.finding import Finding, as_json, as_text, is_well, write_names
 from simple_spk.doctor.installation import check_installation
-from simple_spk.doctor.trials import check_trials
+from simple_spk.doctor.trials import check_trials, corpora_of
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -77,7 +78,10 @@ def run(options: Namespace) -> int:
         findings += _check_training(options)
     if options.list is not None:
         write_names(options.list, findings)
-    print(as_json(findings) if options.json else as_text(findings))
+    if options.json:
+        print(as_json(findings))
+    else:
+        say(as_text(findings))
     return 0 if is_well(findings) else 1
 
 
@@ -108,7 +112,8 @@ def _check_data(options: Namespace, inspection: InspectionOptions) -> list[Findi
 
     has_place = any((options.voxceleb1, options.manifest, options.audio_folder))
     for trials in lists:
-        findings += check_trials(trials, is_available if has_place else None)
+        corpora = set() if options.audio_folder is not None else corpora_of(usable)
+        findings += check_trials(trials, is_available if has_place else None, corpora)
     return findings
 
 
@@ -134,8 +139,5 @@ def _check_training(options: Namespace) -> list[Finding]:
             raise ValueError(f"--batch must be a multiple of the {per_speaker} crops per speaker")
     given = {name: value for name, value in changes.items() if value is not None}
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {device} cannot be used: {error}") from error
+    require_usable_device(device)
     return check_training(replace(setting, **given), device, options.manifest)

@@ -10,15 +10,19 @@ torchrun --nproc_per_node=N --no-python simple-spk embed ...
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
-from simple_spk.cli.outputs import check_outputs, warn
+from simple_spk.cli.outputs import check_outputs
 from simple_spk.data.recording_lists import find_recordings
 from simple_spk.distributed import gather_objects, join_group, leave_group, own_device, rank
 from simple_spk.evaluation.embedding_files import check_format, write_embeddings
-from simple_spk.inference.embedding_store import EmbeddingStore
+
+if TYPE_CHECKING:
+    from simple_spk.inference.embedding_store import EmbeddingStore
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -32,8 +36,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Embed, and write the file; 1 if some recordings could not be used."""
+    from simple_spk.inference.embedding_store import EmbeddingStore
+
     join_group()
-    ids, paths = find_recordings(options.audio)
+    ids, paths, left_out = find_recordings(options.audio)
+    if left_out and rank() == 0:
+        first = ", ".join(map(str, left_out[:3]))
+        warn(
+            f"left out {len(left_out)} files that are not audio by their names ({first}"
+            f"{', ...' if len(left_out) > 3 else ''}): name those that are"
+        )
     check_outputs([options.output], [*paths, *options.audio])
     check_format(options.output, ids)
     extractor = load_extractor(options, own_device(options.device))
@@ -55,7 +67,7 @@ def run(options: Namespace) -> int:
 
 
 def _write(
-    output: Path, ids: list[str], store: EmbeddingStore, failed: dict[int, str], fingerprint: str
+    output: Path, ids: list[str], store: "EmbeddingStore", failed: dict[int, str], fingerprint: str
 ) -> None:
     """Write all embeddings to the output, and report which recordings are missing in it."""
     done = store.collect(failed)
@@ -67,7 +79,7 @@ def _write(
         warn(f"not embedded: {ids[index]}: {failed[index]}")
     matrix = np.stack(list(done.values()))
     write_embeddings(output, [ids[index] for index in done], matrix, fingerprint)
-    print(f"{len(done)} embeddings of dimension {matrix.shape[1]} in {output}")
+    say(f"{len(done)} embeddings of dimension {matrix.shape[1]} in {output}")
     if failed:
         warn(
             f"{len(failed)} of {len(ids)} recordings are missing in {output}: repair them or leave "

@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
+from simple_spk.cli.messages import say
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.inference.speaker_store import SpeakerStore
@@ -22,6 +23,7 @@ def run(options: Namespace) -> None:
         raise ValueError("give recordings to enroll, or --remove and none")
     check_outputs([options.voices], options.recordings)
     extractor = load_extractor(options, options.device)
+    extractor.progress = True
     if options.voices.exists() or options.remove:  # mistakes show before recordings are read
         SpeakerStore.load(options.voices, extractor.fingerprint)
     new = None if options.remove else extractor.enroll(options.name, options.recordings)
@@ -34,7 +36,7 @@ def run(options: Namespace) -> None:
             voices.add(options.name, new)
             voice = voices[options.name]
             said = f"{options.name}: {_some(voice.recordings, 'recording')}, {voice.seconds:.1f} s"
-    print(f"{said}; {_some(len(voices), 'voice')} in {options.voices}")
+    say(f"{said}; {_some(len(voices), 'voice')} in {options.voices}")
 
 
 def _some(count: int, what: str) -> str:

@@ -7,25 +7,17 @@ checkpoint (RUN/checkpoints/CKPT...), a model folder, or owner/name on the Huggi
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simple_spk import SAMPLE_RATE
+from simple_spk.cli.messages import say
 from simple_spk.cli.options import add_value
 from simple_spk.evaluation.calibration import Calibration
-from simple_spk.export.onnx import LARGEST_DIFFERENCE, check_onnx, export_onnx
-from simple_spk.export.speechbrain import export_speechbrain
-from simple_spk.export.training_run import find_model, load_trained
-from simple_spk.export.wespeaker import import_wespeaker
-from simple_spk.inference.model import Model
-from simple_spk.inference.model_folder import (
-    CARD,
-    LIMITS,
-    is_automatic,
-    load_model,
-    resolve,
-    save_model,
-)
 from simple_spk.io.atomic_file import atomic_folder, write_text
 from simple_spk.io.input_file import read_file
+
+if TYPE_CHECKING:
+    from simple_spk.inference.model import Model
 
 LARGEST_CARD_BYTES = 10**7
 
@@ -67,6 +59,10 @@ def run(options: Namespace) -> int:
         raise ValueError(f"--half is for --format folder; {options.format} has 32-bit floats")
     if options.sample_rate != SAMPLE_RATE and options.origin is None:
         raise ValueError("--sample-rate is for --from wespeaker: other models store their own")
+    from simple_spk.export.onnx import export_onnx
+    from simple_spk.export.speechbrain import export_speechbrain
+    from simple_spk.inference.model_folder import CARD, LIMITS, load_model, save_model
+
     low, high = LIMITS["sample_rate"]
     if not low <= options.sample_rate <= high:
         raise ValueError(f"--sample-rate must be {low} to {high}, not {options.sample_rate}")
@@ -84,21 +80,25 @@ def run(options: Namespace) -> int:
             if card is not None:
                 write_text(partial / CARD, card)
     size = sum(path.stat().st_size for path in target.iterdir())
-    print(f"wrote {target} ({size / 1e6:.1f} MB)")
+    say(f"wrote {target} ({size / 1e6:.1f} MB)")
     return _check(target) if options.format == "onnx" else 0
 
 
-def _read_source(options: Namespace) -> tuple[Model, str | None]:
+def _read_source(options: Namespace) -> tuple["Model", str | None]:
     """The model to export, with the additions of the options, and its hand-written card."""
+    from simple_spk.export.training_run import find_model, load_trained
+    from simple_spk.export.wespeaker import import_wespeaker
+    from simple_spk.inference.model_folder import CARD, is_automatic, resolve
+
     card = None if options.card is None else _read_card(options.card)
     if options.origin == "wespeaker":
         model, dropped = import_wespeaker(options.source, options.sample_rate)
         if dropped:
-            print(f"left out: the classifier of the training speakers, {dropped:,} weights")
+            say(f"left out: the classifier of the training speakers, {dropped:,} weights")
     else:
         folder = find_model(resolve(options.source))
         model = load_trained(folder)
-        print(f"model: {folder}")
+        say(f"model: {folder}")
         if card is None and (folder / CARD).is_file():
             written = _read_card(folder / CARD)
             # A generated card is generated again for the model as it is now.
@@ -120,9 +120,11 @@ def _read_card(path: Path) -> str:
 
 def _check(folder: Path) -> int:
     """Compare the embeddings of an ONNX runtime with those of PyTorch; 1 if they differ."""
+    from simple_spk.export.onnx import LARGEST_DIFFERENCE, check_onnx
+
     difference = check_onnx(folder)
     holds = difference <= LARGEST_DIFFERENCE
     verdict = "equal to PyTorch's" if holds else "NOT those of PyTorch"
     measured = f"greatest relative difference {difference:.2g} (at most {LARGEST_DIFFERENCE:g})"
-    print(f"{folder}: embeddings are {verdict}: {measured}")
+    say(f"{folder}: embeddings are {verdict}: {measured}")
     return 0 if holds else 1

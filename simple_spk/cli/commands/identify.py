@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from simple_spk.cli.commands.verify import no_decision, quality_json, quality_line, score_in_words
+from simple_spk.cli.messages import say
 from simple_spk.cli.options import add_decision, add_model, add_value, load_extractor
 from simple_spk.inference.decisions import Candidate, Identification
 
@@ -23,6 +24,7 @@ def run(options: Namespace) -> None:
     if options.top < 1:
         raise ValueError(f"--top is how many candidates to show, at least 1, not {options.top}")
     extractor = load_extractor(options, options.device)
+    extractor.progress = True
     extractor.load_voices(options.voices)
     answers = []
     for path in options.recordings:
@@ -34,13 +36,13 @@ def run(options: Namespace) -> None:
             answer["qualities"] = [quality_json(quality) for quality in found.qualities]
             answers.append(answer)
             continue
-        print(_sentence(path, found))
+        say(_sentence(path, found))
         if options.far is not None:
-            print(f"  {found.reason}")
+            say(f"  {found.reason}")
         for candidate in candidates:
-            print(f"  {_line(candidate)}")
+            say(f"  {_line(candidate)}")
         for quality in found.qualities:
-            print(quality_line("recording", quality))
+            say(quality_line("recording", quality))
     if options.json:
         print(json.dumps(answers))
 

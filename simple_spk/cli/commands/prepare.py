@@ -7,9 +7,8 @@ rooms, of hparams/simple_resnet34_modern.yaml.
 import contextlib
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 
+from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_value
-from simple_spk.cli.outputs import warn
-from simple_spk.corpora.musan_rirs import prepare_musan, prepare_rooms
 from simple_spk.corpora.tables import PreparedCorpus, count_kinds
 from simple_spk.corpora.voxceleb import prepare_voxceleb1, prepare_voxceleb2
 from simple_spk.data.voxceleb_lists import TOTALS
@@ -63,13 +62,13 @@ def run(options: Namespace) -> int:
             locks.enter_context(lock_folder(folder, "preparing"))
         prepared = _prepare(options)
     speakers = "kinds" if options.corpus in ("musan", "rooms") else "speakers"
-    print(
+    say(
         f"{prepared.recordings} recordings of {prepared.speakers} {speakers}, "
         f"{prepared.hours:.1f} hours, in {prepared.manifest}"
     )
     if prepared.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in prepared.ignored.most_common(5))
-        print(f"{prepared.ignored.total()} other files were ignored: {kinds}")
+        say(f"{prepared.ignored.total()} other files were ignored: {kinds}")
     if bad := prepared.quarantined:
         kinds = f"{len(bad)} recordings cannot be used ({count_kinds(bad)})"
         warn(f"{kinds}; they are left out, and listed in {prepared.quarantine}")
@@ -78,6 +77,8 @@ def run(options: Namespace) -> int:
 
 def _prepare(options: Namespace) -> PreparedCorpus:
     """Prepare the corpus of the options."""
+    from simple_spk.corpora.musan_rirs import prepare_musan, prepare_rooms
+
     source, target, workers = options.source, options.target, options.workers
     if options.corpus == "musan":
         return prepare_musan(source, target, workers)
@@ -86,7 +87,7 @@ def _prepare(options: Namespace) -> PreparedCorpus:
     if options.corpus == "voxceleb1":
         prepared = prepare_voxceleb1(source, target, options.trials, workers)
         if prepared.validation_recordings:
-            print(f"{prepared.validation_recordings} recordings in valid.csv, to validate with")
+            say(f"{prepared.validation_recordings} recordings in valid.csv, to validate with")
         else:
             warn("no valid.csv: it needs speakers of VoxCeleb1 dev")
         return prepared

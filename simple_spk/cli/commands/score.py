@@ -2,8 +2,9 @@
 
 from argparse import ArgumentParser, Namespace
 
+from simple_spk.cli.messages import warn
 from simple_spk.cli.options import add_summary, add_value
-from simple_spk.cli.outputs import check_outputs, inputs_of, score_files, warn
+from simple_spk.cli.outputs import check_outputs, inputs_of, score_files
 from simple_spk.cli.scoring import (
     add_scoring,
     add_similarity,
@@ -16,9 +17,6 @@ from simple_spk.data.trials import read_trials
 from simple_spk.evaluation.bootstrap import REPLICATES
 from simple_spk.evaluation.embedding_files import read_embeddings
 from simple_spk.evaluation.enrollment import read_durations
-from simple_spk.inference.model import embedding_fingerprint
-from simple_spk.inference.model_folder import load_model, resolve
-from simple_spk.inference.trial_evaluation import EmbeddingSource, evaluate_trials
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -35,6 +33,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Score, write and report."""
+    from simple_spk.inference.model import embedding_fingerprint
+    from simple_spk.inference.model_folder import load_model, resolve
+    from simple_spk.inference.trial_evaluation import EmbeddingSource, evaluate_trials
+
     if options.replicates is None:  # scoring is quick, resampling takes longer
         options.replicates = REPLICATES if options.json or options.report else 0
     if options.own_calibration and options.model is None:

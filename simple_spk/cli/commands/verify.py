@@ -4,6 +4,7 @@ import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from simple_spk.cli.messages import say
 from simple_spk.cli.options import add_decision, add_model, load_extractor
 from simple_spk.inference.decisions import Decision, warnings
 from simple_spk.inference.speech_quality import RecordingQuality
@@ -20,6 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     """Compare, and print the decision."""
     extractor = load_extractor(options, options.device)
+    extractor.progress = True
     decision = extractor.verify(
         options.enroll, options.test, prior=options.prior, false_accept_rate=options.far
     )
@@ -28,13 +30,13 @@ def run(options: Namespace) -> None:
         answer = decision._asdict() | {"sureness": decision.sureness, "qualities": qualities}
         print(json.dumps(answer))
         return
-    print(_sentence(decision, options.far is not None))
+    say(_sentence(decision, options.far is not None))
     needs_reason = options.far or options.prior or decision.probability is None
     if decision.accepted is not None and needs_reason:
-        print(f"  {decision.reason}")
+        say(f"  {decision.reason}")
     for path, side in zip((options.enroll, options.test), decision.qualities, strict=True):
         for quality in side:
-            print(quality_line(path, quality))
+            say(quality_line(path, quality))
 
 
 def _sentence(decision: Decision, at_a_rate: bool) -> str:

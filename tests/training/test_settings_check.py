@@ -1,0 +1,92 @@
+"""Keys that nothing uses, and options that do not fit, are found before anything is built."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import train
+from simple_spk.training.settings_check import check_settings, split_options
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = sorted([*ROOT.glob("hparams/*.yaml"), *ROOT.glob("recipes/*/hparams/*.yaml")])
+OPTIONS = train.RunOptions().keys()
+SETTINGS = """\
+__seed: !apply:f [!ref <seed>]
+seed: 1
+width: 8
+rate: 0.1
+centered: True
+shared: &shared {a: 1}
+name: null
+loss: !new:Loss {options: *shared, width: !ref <width>, more: [!ref <rate> * 2, !ref <name>/x]}
+modules: {loss: !ref <loss>, is_centered: !ref <centered>}
+max_grad_norm: 5.0
+"""
+
+
+def check(folder: Path, text: str, **overrides: Any) -> None:
+    (folder / "x.yaml").write_text(text)
+    check_settings(folder / "x.yaml", overrides, ("modules",), OPTIONS)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_experiment_passes(path: Path) -> None:
+    check_settings(path, {}, (*train.REQUIRED_KEYS, *train.OPTIONAL_KEYS), OPTIONS)
+
+
+def test_keys_that_the_brain_reads_are_known() -> None:
+    text = (ROOT / "simple_spk/training/brain.py").read_text(encoding="utf-8")
+    read = set(re.findall(r'self\.hparams(?:\.|, ")(\w+)', text))
+    assert len(read) > 5 and read <= {*train.REQUIRED_KEYS, *train.OPTIONAL_KEYS}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("max_grad_norm:", "max_gradnorm:", "max_gradnorm has no effect.*mean max_grad_norm"),
+        ("seed: 1", "seed: 1\nsead: 1", "sead has no effect, as nothing refers to it: "),
+        ("width: 8", "width: 8\nwidht: 8", "widht has no effect"),
+        ("*shared", "null", "shared has no effect"),
+        ("!ref <rate> * 2", "<rate>", "rate has no effect"),  # a text, which refers to nothing
+        ("seed: 1", "seed: [1", "cannot be read as YAML"),
+    ],
+)
+def test_a_key_without_effect_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    check(tmp_path, SETTINGS)
+    with pytest.raises(ValueError, match=message):
+        check(tmp_path, SETTINGS.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("widht", 4, "has no such key: did you mean width"),
+        ("max_gradnorm", 4, "has no such key: did you mean max_grad_norm"),
+        ("rate", "abc", "--rate=abc: expected a number, such as 0.1 in"),
+        ("width", True, "expected a number"),
+        ("centered", "Flase", "expected True or False"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_named(
+    tmp_path: Path, key: str, value: Any, message: str
+) -> None:
+    check(tmp_path, SETTINGS, width=4, rate=1, centered=False, name="text", seed=None)
+    with pytest.raises(ValueError, match=message):
+        check(tmp_path, SETTINGS, **{key: value})
+
+
+def test_options_are_told_from_settings() -> None:
+    arguments = ["x.yaml", "--optimizer={lr: 1e-3}", "--folder=a=b", "--seed", "2", "--debug"]
+    assert split_options([*arguments, "--device", "cpu"], OPTIONS) == (
+        ["x.yaml", "--debug", "--device", "cpu"],
+        {"optimizer": {"lr": 1e-3}, "folder": "a=b", "seed": 2},
+    )
+    for wrong, message in (
+        (["--width=4", "--width=8"], "--width is given twice"),
+        (["--debug", "--debug"], "--debug is given twice"),
+        (["--crop_seconds=[1"], r"--crop_seconds=\[1 cannot be read"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            split_options(["x.yaml", *wrong], OPTIONS)
