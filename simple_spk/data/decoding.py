@@ -69,7 +69,7 @@ def check_length(path: str | Path, seconds: float, longest_seconds: float) -> No
     """Raise if a recording is too long: hours of silence have few bytes, and take long to read."""
     if seconds > longest_seconds:
         raise AudioError(
-            f"{path} lasts {seconds:.0f} s or more, longer than the limit of {longest_seconds:.0f} "
+            f"{path} lasts {seconds:.0f} s or more, longer than the limit of {longest_seconds:g} "
             "s: cut it into parts, or raise the limit (--longest-seconds)"
         )
 

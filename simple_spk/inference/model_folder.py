@@ -366,11 +366,14 @@ def _check_answer(folder: Path, model: Model) -> None:
         raise ValueError(f"{folder / WEIGHTS}: its embeddings are not numbers: make it again")
 
 
-def _shown(value: Any) -> str:
-    """A value of a config file, shortened for a message."""
-    if isinstance(value, int) and abs(value) > 2**64:
-        return "a huge number"  # converting it to digits would take long
-    return reprlib.repr(value)
+class _Shortened(reprlib.Repr):
+    """Short texts of values, also of integers of too many digits to be converted."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        return super().repr_int(x, level) if abs(x) <= 2**64 else "a huge number"
+
+
+_shown = _Shortened().repr  # a value of a config file, shortened for a message
 
 
 _HUB_ID = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?", re.ASCII)

@@ -5,6 +5,7 @@ A file belongs to one model, as embeddings of different models cannot be compare
 
 import contextlib
 import json
+import reprlib
 from collections import UserDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -53,7 +54,9 @@ class SpeakerStore(UserDict[str, Voice]):
         """Enroll a voice; recordings of an enrolled name are added to it."""
         is_text = isinstance(name, str) and name.encode(errors="replace").decode() == name
         if not (is_text and name.strip() and len(name) <= LARGEST_NAME):
-            raise ValueError(f"a voice needs a name of 1 to {LARGEST_NAME} letters, not {name!r}")
+            raise ValueError(
+                f"a voice needs a name of 1 to {LARGEST_NAME} letters, not {reprlib.repr(name)}"
+            )
         dimension = next((len(other.embedding) for other in self.values()), len(voice.embedding))
         if len(voice.embedding) != dimension:
             raise ValueError(
@@ -106,7 +109,10 @@ class SpeakerStore(UserDict[str, Voice]):
         found = cls(fingerprint)
         rows = zip(*(arrays[name] for name in KINDS), strict=True)
         for name, (embedding, recordings, seconds) in zip(names, rows, strict=True):
-            found.add(name, Voice(embedding, int(recordings), float(seconds)))
+            try:
+                found.add(name, Voice(embedding, int(recordings), float(seconds)))
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from error
         return found
 
     @classmethod

@@ -29,6 +29,15 @@ def test_verify_says_what_the_library_says(
     assert f"{spoken[2]}: 1.6 s" in words and "careful: little speech" in words
 
 
+def test_verify_refuses_recordings_beyond_a_limit(
+    model_folder: Path, spoken: list[Path], capsys: Capture
+) -> None:
+    arguments = ("verify", "--model", model_folder, spoken[0], spoken[2], "--longest-seconds")
+    assert run(*arguments, "1.5") == 1
+    assert "longer than the limit of 1.5 s" in capsys.readouterr().err
+    assert run(*arguments, "5") == 0
+
+
 def test_verify_gives_probabilities_and_keeps_a_rate(
     calibrated_folder: Path, spoken: list[Path], recordings: list[Path], capsys: Capture
 ) -> None:

@@ -382,3 +382,16 @@ def test_inspecting_needs_no_torch(tmp_path: Path) -> None:
     )
     root = str(Path(__file__).parents[2])
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": root})
+
+
+@pytest.mark.parametrize("suffix", ["wav", "m4a"])
+def test_recordings_beyond_a_limit_are_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"long.{suffix}"
+    if suffix == "m4a":
+        write_m4a(path, noise(32000)[None])
+    else:
+        soundfile.write(path, noise(32000), 16000)
+    for read in (read_recording, lambda *args: list(audio.recording_blocks(*args))):
+        with pytest.raises(AudioError, match=r"long\..* lasts 2 s or more, longer than the limit"):
+            read(path, 16000, 1.0)
+        assert len(read(path, 16000, 3.0))

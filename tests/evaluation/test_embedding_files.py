@@ -175,7 +175,7 @@ def test_archives_are_sought_from_here_and_beside_the_script_file(
     away.rename(tmp_path / "there" / "e.ark")
     assert np.array_equal(read_embeddings(script).matrix, -EMBEDDINGS)
     (tmp_path / "there" / "e.ark").unlink()
-    with pytest.raises(FileNotFoundError, match=r"e\.scp, line 1: e\.ark does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"e\.scp, line 1: 'e\.ark' does not exist"):
         read_embeddings(script)
 
 

@@ -74,7 +74,7 @@ def test_unusable_files_are_named_with_a_cure(tmp_path: Path, monkeypatch) -> No
     for name, words in (
         ("cut.jpg", "truncated"),
         ("text.jpg", "no image of a known format"),
-        ("empty.jpg", "no image of a known format"),
+        ("empty.jpg", "is empty"),
         ("deep.png", "8 bits"),
     ):
         with pytest.raises(ValueError, match=f"{name}.*{words}"):

@@ -25,7 +25,7 @@ def change_value(content: bytes, dice: random.Random) -> bytes:
     """Replace, remove or add a value at any depth."""
     try:
         whole = json.loads(content)
-    except ValueError:  # of an earlier damage
+    except (ValueError, RecursionError):  # of an earlier damage
         return content
     place: Any = whole
     while isinstance(place, dict | list) and place:

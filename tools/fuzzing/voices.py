@@ -37,7 +37,9 @@ def change_header(content: bytes, dice: random.Random) -> bytes:
     else:
         try:
             fields = json.loads(header)
-        except ValueError:  # of an earlier damage
+        except (ValueError, RecursionError):  # of an earlier damage
+            return content
+        if not isinstance(fields, dict):
             return content
         name = dice.choice([name for name in fields if name != "__metadata__"] or ["none"])
         entry = fields.get(name, {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]})
