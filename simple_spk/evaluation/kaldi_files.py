@@ -6,6 +6,7 @@ entry that begins with PKL; so entries are looked at before it sees them.
 
 import itertools
 import os
+import reprlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -111,7 +112,7 @@ def _scp_entry(
             )
         if not found:
             raise FileNotFoundError(
-                f"{path}, line {number}: {shown(file.encode())} does not exist in {Path.cwd()} nor "
+                f"{path}, line {number}: {reprlib.repr(file)} does not exist in {Path.cwd()} nor "
                 "beside the .scp"
             )
         arks[file] = found[0]
