@@ -32,7 +32,6 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from simple_spk.io.atomic_file import LOCK
-from tools.power_cut import SMALL, faults_in
 
 ROOT = Path(__file__).parents[1]
 STATE = "FAULT_STATE"
@@ -182,6 +181,8 @@ def faults_of(
         if known and content not in known:
             faults.append(f"{name} is not whole")
     if task.name == "train":
+        from tools.power_cut import faults_in  # imports torch
+
         faults += faults_in(output / "run")
     if kind != "SIGKILL":
         if "Traceback" in broken.said or broken.code < 0 or broken.code not in (0, 1):
@@ -212,6 +213,7 @@ def make_tasks(work: Path, output: Path) -> list[Task]:
     from simple_spk.models.fbank import Fbank
     from simple_spk.models.resnet import ResNet
     from tools.make_toy_corpus import make_toy_corpus
+    from tools.power_cut import SMALL
     from tools.write_m4a import write_m4a
 
     corpus, model, audio = work / "corpus", work / "model", work / "audio"
