@@ -51,7 +51,11 @@ def find_model(source: Path) -> Path:
             logger.warning("the checkpoint %s is damaged and ignored: %s", path.parent, damage)
             saved.remove(path)
     if damages and not saved:
-        raise ValueError(f"all {len(damages)} checkpoints of {source} are damaged: resume the run")
+        path, damage = next(iter(damages.items()))
+        raise ValueError(
+            f"all {len(damages)} checkpoints of {source} are damaged, such as {path.parent} "
+            f"({damage}): train again"
+        )
     if not saved:
         expected = f"a model folder ({CONFIG}) nor a training run (model/, checkpoints/CKPT*)"
         raise FileNotFoundError(f"{source} is neither {expected}: correct the path")

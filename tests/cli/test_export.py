@@ -104,8 +104,11 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         "--test_only",
     ),
     "another size": (lambda run: edit(run, "width: 4", "width: 5"), "encoder.ckpt"),
-    "no weights": (lambda run: newest(run, "encoder.ckpt").unlink(), "encoder.ckpt"),
-    "damaged weights": (lambda run: newest(run, "loss.ckpt").write_bytes(b"x" * 99), "loss.ckpt"),
+    "no weights": (lambda run: [p.unlink() for p in every(run, "encoder.ckpt")], "encoder.ckpt"),
+    "damaged weights": (
+        lambda run: [path.write_bytes(b"x" * 99) for path in every(run, "loss.ckpt")],
+        "loss.ckpt",
+    ),
 }
 
 
@@ -115,8 +118,9 @@ def edit(run: Path, old: str, new: str) -> None:
     (run / "hyperparams.yaml").write_text(text.replace(old, new))
 
 
-def newest(run: Path, name: str) -> Path:
-    return run / "checkpoints" / "CKPT+-0.75" / name
+def every(run: Path, name: str) -> list[Path]:
+    """A file of every checkpoint: with one damaged, export takes the other."""
+    return sorted(run.glob(f"checkpoints/CKPT*/{name}"))
 
 
 @pytest.mark.parametrize("kind", BROKEN)
@@ -128,6 +132,15 @@ def test_a_broken_run_is_explained(
     assert main(["export", str(run_folder), str(tmp_path / "model")]) == 1
     assert words in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+def test_a_damaged_checkpoint_is_passed_over(
+    run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    every(run_folder, "encoder.ckpt")[-1].write_bytes(b"x" * 99)
+    assert main(["export", str(run_folder), str(tmp_path / "model")]) == 0
+    assert load_model(tmp_path / "model").threshold == 0.25  # that of the older one
+    assert "encoder.ckpt" in caplog.text
 
 
 def test_settings_execute_nothing(run_folder: Path, tmp_path: Path) -> None:
