@@ -39,7 +39,8 @@ def limits_of(model: Model, voices: int) -> EnrollmentLimits | None:
     if model.calibration is not None:
         across = model.calibration.threshold_at(WRONG_NAME_RATE, max(1, voices))
         return EnrollmentLimits(-math.log(CLEARLY), across.log_likelihood_ratio, True)
-    return None if model.threshold is None else EnrollmentLimits(*[model.threshold] * 2, False)
+    own = model.threshold
+    return None if own is None else EnrollmentLimits(own, own, False)
 
 
 def repeated(parts: Sequence[tuple[str, Voice]]) -> list[str]:

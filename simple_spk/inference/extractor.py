@@ -224,8 +224,7 @@ class Extractor:
         Raises if the recordings seem to be of several speakers, or of one who is enrolled under
         another name, or if two of them are the same; with ``force`` this is only logged.
         """
-        self.voices.add(name, self.checked_voice(name, recordings, sample_rate, force))
-        return self.voices[name]
+        return self.voices.add(name, self.checked_voice(name, recordings, sample_rate, force))
 
     def checked_voice(
         self,

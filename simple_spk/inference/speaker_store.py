@@ -155,8 +155,8 @@ class SpeakerStore(Mapping[str, Voice]):
             count = len(self)
             return Voices(self._names[:], **{n: a[:count] for n, a in self._arrays.items()})
 
-    def add(self, name: str, voice: Voice) -> None:
-        """Enroll a voice; recordings of an enrolled name are added to it."""
+    def add(self, name: str, voice: Voice) -> Voice:
+        """Enroll a voice; recordings of an enrolled name are added to it. Returns the result."""
         _check_name(name)
         with self._lock:
             count, row = len(self), self._row_of.get(name, len(self))
@@ -180,6 +180,7 @@ class SpeakerStore(Mapping[str, Voice]):
             if row == count:
                 self._names.append(name)
                 self._row_of[name] = row
+            return voice
 
     def remove(self, *names: str) -> None:
         """Remove voices; all of them, or with an unknown name none."""
@@ -305,6 +306,8 @@ def _names(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> l
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not is_list or len(set(names)) < len(names):
         raise ValueError("its names are no list of different names")
+    for name in names:
+        _check_name(name)
     if set(arrays) != set(KINDS):
         raise ValueError(f"expected the arrays {', '.join(KINDS)}")
     for name, (kind, dimensions) in KINDS.items():
