@@ -9,6 +9,7 @@ from collections.abc import Callable
 from simple_spk.cli.messages import prepare_terminal, warn
 
 BROKEN_PIPE, INTERRUPTED = 141, 130  # the exit codes of shells
+DIFFERENT, UNDECIDED = 3, 4  # of answers; 1 is an error, 2 a wrong call
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Errors that a message explains better than a traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, MemoryError)

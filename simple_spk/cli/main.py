@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from simple_spk import __version__
 from simple_spk.cli.errors import exit_code
 from simple_spk.cli.messages import printable
 
@@ -19,6 +20,7 @@ COMMANDS = {
     "doctor": "check the installation and the data, and measure what training needs",
     "verify": "decide whether two recordings have the same speaker",
     "enroll": "enroll a speaker by name",
+    "voices": "list, rename or remove enrolled speakers",
     "identify": "find the enrolled speaker of recordings, if there is one",
     "embed": "embeddings of audio files, folders or lists, as one file",
     "evaluate": "scores and error rates of trial lists, from audio files",
@@ -72,6 +74,7 @@ class Parser(argparse.ArgumentParser):
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The command line, with the options of the command that the arguments name."""
     main_parser = Parser(prog="simple-spk", description=__doc__)
+    main_parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = main_parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, purpose in COMMANDS.items():
         command = commands.add_parser(name, help=purpose)

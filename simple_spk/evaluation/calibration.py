@@ -206,16 +206,34 @@ def quality_measures(
     length, which grows with the confidence of a SimPLE encoder; of both the lesser and the greater
     of the two sides, so that enrollment and test can change places.
     """
-    of_recordings: dict[str, Values] = {}
+    lengths = None
+    if embeddings is not None:
+        lengths = np.linalg.norm(embeddings.astype(np.float64), axis=1)
+    of_recordings = recording_measures(durations_seconds, lengths)
+    first, second = ({n: v[side] for n, v in of_recordings.items()} for side in (enroll, test))
+    return pair_measures(first, second)
+
+
+def recording_measures(
+    durations_seconds: NDArray[np.floating] | None = None,
+    embedding_lengths: NDArray[np.floating] | None = None,
+) -> dict[str, Values]:
+    """The measures (n,) of n recordings or voices, of which those of trials are made."""
+    found: dict[str, Values] = {}
     if durations_seconds is not None:
         require_all(durations_seconds > 0, durations_seconds, "durations must be positive")
-        of_recordings[DURATION] = np.log(durations_seconds.astype(np.float64))
-    if embeddings is not None:
-        of_recordings["length"] = np.linalg.norm(embeddings.astype(np.float64), axis=1)
+        found[DURATION] = np.log(durations_seconds.astype(np.float64))
+    if embedding_lengths is not None:
+        found["length"] = embedding_lengths.astype(np.float64)
+    return found
+
+
+def pair_measures(enroll: Quality, test: Quality) -> dict[str, Values]:
+    """Quality measures (n,) of trials from those of their sides, (n,) or one for all (1,)."""
     found = {}
-    for name, values in of_recordings.items():
-        found[f"least_{name}"] = np.minimum(values[enroll], values[test])
-        found[f"greatest_{name}"] = np.maximum(values[enroll], values[test])
+    for name, values in enroll.items():
+        found[f"least_{name}"] = np.minimum(values, test[name])
+        found[f"greatest_{name}"] = np.maximum(values, test[name])
     return found
 
 

@@ -68,9 +68,9 @@ class Identification(NamedTuple):
     """The enrolled speaker of a recording.
 
     name is None if it is nobody of those enrolled (accepted is False), or if the evidence does not
-    suffice (accepted is None). All enrolled voices are candidates, the likeliest first; the sum of
-    their probabilities is below 1, the rest is that of other speakers. A recording without any
-    sound has no candidates.
+    suffice (accepted is None). The candidates are the likeliest voices, the likeliest first; the
+    sum of the probabilities of all voices is below 1, the rest is that of other speakers. A
+    recording without any sound has no candidates.
     """
 
     name: str | None
@@ -110,16 +110,17 @@ def log_odds(prior: float) -> float:
     return math.log(prior) - math.log1p(-prior)
 
 
-def posterior(log_likelihood_ratios: NDArray[np.float64], prior: float) -> NDArray[np.float64]:
-    """The probabilities (n,) of n voices, one of which it is with probability ``prior``.
+def posterior(
+    log_likelihood_ratios: NDArray[np.float64], prior: float, voices: int, log_total: float
+) -> NDArray[np.float64]:
+    """The probabilities (k,) of k voices among all, one of which it is with probability ``prior``.
 
-    The prior is shared evenly, so the same ratio gives a lower probability among more voices. What
-    is missing to 1 is the probability of somebody else.
+    The prior is shared evenly, so the same ratio gives a lower probability among more voices.
+    ``log_total`` is the logarithm of the sum of the ratios of all voices. What is missing to 1 is
+    the probability of somebody else.
 
-    >>> posterior(np.array([0.0, 0.0]), 0.5).round(3).tolist()
+    >>> posterior(np.array([0.0, 0.0]), 0.5, voices=2, log_total=math.log(2)).round(3).tolist()
     [0.25, 0.25]
     """
-    weights = log_likelihood_ratios + log_odds(prior) - math.log(len(log_likelihood_ratios))
-    highest = max(0.0, float(weights.max()))
-    shares = np.exp(weights - highest)
-    return shares / (shares.sum() + math.exp(-highest))
+    share = log_odds(prior) - math.log(voices)
+    return np.exp(log_likelihood_ratios + share - np.logaddexp(0.0, log_total + share))

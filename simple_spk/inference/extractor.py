@@ -1,12 +1,13 @@
 """The Extractor: embeddings, scores, decisions and names from recordings."""
 
 import functools
+import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from simple_spk import LONGEST_SECONDS
 from simple_spk.distributed import gather_objects, require_usable_device
-from simple_spk.evaluation.calibration import quality_measures
+from simple_spk.evaluation.calibration import pair_measures, recording_measures
 from simple_spk.inference.batch_embedding import (
     EmbeddedBatch,
     ExtractionOptions,
@@ -34,15 +35,29 @@ from simple_spk.inference.decisions import (
     log_odds,
     posterior,
 )
+from simple_spk.inference.enrollment_checks import disagreeing, limits_of, repeated
 from simple_spk.inference.model import Model, embedding_fingerprint, full_precision
 from simple_spk.inference.model_folder import builtin_model, load_model, resolve
-from simple_spk.inference.speaker_store import SpeakerStore, Voice
+from simple_spk.inference.speaker_store import SpeakerStore, Voice, Voices
 from simple_spk.inference.speech_quality import RecordingQuality
 
 # One recording or several: a file, or its samples (samples,) or (channels, samples).
 Recordings = Recording | Iterable[Recording]
 Precision = Literal["fp32", "bf16"]
+# Called with an unusable recording and its error.
+LeftOut = Callable[[Recording, Unusable], None]
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+MOST_CANDIDATES = 10  # of an identification, unless the caller asks for more
+
+logger = logging.getLogger(__name__)
+
+
+class _Side(NamedTuple):
+    """The recordings of one speaker: their voice, that of each by its name, and qualities."""
+
+    voice: Voice
+    parts: list[tuple[str, Voice]]
+    qualities: tuple[RecordingQuality, ...]
 
 
 class Extractor:
@@ -55,6 +70,10 @@ class Extractor:
     ``precision`` is that of the encoder: "bf16" is faster on hardware that supports it, and changes
     an embedding by some thousandths of its length. Files of more than ``longest_seconds`` are
     refused: a few megabytes can hold days of silence.
+
+    Threads may share an extractor, also while others enroll, rename or remove voices: an answer is
+    about the voices at one moment. With several processes (torchrun), where all take part in each
+    call, one thread of each process may use it.
     """
 
     progress = False  # whether verify, enroll and identify show a bar while they read for long
@@ -75,6 +94,8 @@ class Extractor:
         self.device = torch.device(device)
         for part in (model.front_end, model.encoder, model.similarity):
             part.to(self.device).eval()
+        self._voices: SpeakerStore | None = None
+        self._lock = threading.Lock()
         self._on_cpu = None
         if self.device.type == "cpu":
             self._on_cpu = CpuEmbedding(model.front_end, model.encoder, PRECISIONS[precision])
@@ -146,6 +167,7 @@ class Extractor:
         sample_rate: int | None = None,
         prior: float | None = None,
         false_accept_rate: float | None = None,
+        left_out: LeftOut | None = None,
     ) -> Decision:
         """Whether two recordings, or two sides of several recordings each, have one speaker.
 
@@ -153,38 +175,100 @@ class Extractor:
         speaker, and accepts from 0.5 on; or, with a ``false_accept_rate``, at the threshold where
         that share of pairs of different speakers is accepted. A model without calibration accepts
         from its own threshold on.
+
+        ``left_out`` is called with each unusable recording of a side that has usable ones, too;
+        without it, the error is raised.
         """
         chance, threshold, because = self._threshold(prior, false_accept_rate, voices=1)
-        try:
-            sides = self._listen(sample_rate, enroll, test)
-        except NoSpeechError as error:
-            return Decision(None, None, None, None, threshold, str(error), ((), ()))
-        (first, first_heard), (second, second_heard) = sides
-        ((score, ratio, probability),) = self._compare([first], second, chance)
-        accepted = _reaches(threshold, score if ratio is None else ratio)
-        for which, heard in (("second", second_heard), ("first", first_heard)):
+        first, second = self._listen(sample_rate, enroll, test, left_out=left_out)
+        for side in (first, second):
+            if not isinstance(side, _Side | NoSpeechError):
+                raise side
+        for side in (first, second):
+            if isinstance(side, NoSpeechError):
+                return Decision(None, None, None, None, threshold, str(side), ((), ()))
+        assert isinstance(first, _Side) and isinstance(second, _Side)
+        (found,) = self._search(Voices.alone("", first.voice, self._keys), [second.voice], chance)
+        _, score, ratio, probability = found.candidates[0]
+        accepted = _reaches(threshold, found.value)
+        for which, heard in (("second", second.qualities), ("first", first.qualities)):
             if lack := lack_of_evidence(heard):
                 accepted, because = None, f"the {which} recording has {lack}"
-        qualities = (first_heard, second_heard)
+        qualities = (first.qualities, second.qualities)
         return Decision(score, ratio, probability, accepted, threshold, because, qualities)
 
-    @functools.cached_property
+    @property
     def voices(self) -> SpeakerStore:
         """The enrolled voices by name."""
-        return SpeakerStore(self.fingerprint)
+        with self._lock:
+            if self._voices is None:
+                self._voices = SpeakerStore(self.fingerprint, self._keys)
+            return self._voices
 
     def load_voices(self, path: str | Path) -> SpeakerStore:
         """Replace the enrolled voices by those of a file."""
-        self.voices = SpeakerStore.load(path, self.fingerprint)
-        return self.voices
+        loaded = SpeakerStore.load(path, self.fingerprint, self._keys)
+        with self._lock:
+            self._voices = loaded
+        return loaded
 
-    def enroll(self, name: str, recordings: Recordings, sample_rate: int | None = None) -> Voice:
-        """Enroll a voice; recordings of an enrolled name are added to it."""
-        ((voice, heard),) = self._listen(sample_rate, recordings)
-        if lack := lack_of_evidence(heard):
+    def enroll(
+        self,
+        name: str,
+        recordings: Recordings,
+        sample_rate: int | None = None,
+        force: bool = False,
+    ) -> Voice:
+        """Enroll a voice; recordings of an enrolled name are added to it.
+
+        Raises if the recordings seem to be of several speakers, or of one who is enrolled under
+        another name, or if two of them are the same; with ``force`` this is only logged.
+        """
+        return self.voices.add(name, self.checked_voice(name, recordings, sample_rate, force))
+
+    def checked_voice(
+        self,
+        name: str,
+        recordings: Recordings,
+        sample_rate: int | None = None,
+        force: bool = False,
+        left_out: LeftOut | None = None,
+    ) -> Voice:
+        """The voice that ``enroll`` would enroll; ``left_out`` as in ``verify``."""
+        (side,) = self._listen(sample_rate, recordings, left_out=left_out)
+        if not isinstance(side, _Side):
+            raise side
+        if lack := lack_of_evidence(side.qualities):
             raise ValueError(f"{name} cannot be enrolled: the recordings have {lack}: record more")
-        self.voices.add(name, voice)
-        return self.voices[name]
+        doubts = self._doubts(name, side)
+        if doubts and not force:
+            raise ValueError(
+                f"{name} is not enrolled: {'; '.join(doubts)}. Correct it, or force it"
+            )
+        for doubt in doubts:
+            logger.warning("%s is enrolled although %s", name, doubt)
+        return side.voice
+
+    def _doubts(self, name: str, side: _Side) -> list[str]:
+        """What speaks against enrolling recordings under a name."""
+        voices, known, parts = self.voices.snapshot(), self.voices.get(name), side.parts
+        limits = limits_of(self.model, len(voices))
+        doubts = []
+        for best in self._search(voices, [side.voice], top=1) if len(voices) else ():
+            other = best.candidates[0].name
+            if limits is not None and other != name and best.value >= limits.across:
+                doubts.append(
+                    f"it sounds like {other}, who is enrolled ({limits.shown(best.value)})"
+                )
+        if known is not None:
+            parts = [("what is enrolled", known), *parts]
+        if limits is not None:
+            doubts += disagreeing(parts, limits, self._likeness)
+        return repeated(parts) + doubts
+
+    def _likeness(self, first: Voice, second: Voice) -> float:
+        """The log likelihood ratio of two voices, or else their score."""
+        return self._search(Voices.alone("", first, self._keys), [second])[0].value
 
     def identify(
         self,
@@ -192,8 +276,9 @@ class Extractor:
         sample_rate: int | None = None,
         prior: float | None = None,
         false_accept_rate: float | None = None,
+        top: int | None = MOST_CANDIDATES,
     ) -> Identification:
-        """Which of the enrolled voices it is, if any.
+        """Which of the enrolled voices it is, if any, with the ``top`` candidates (None: all).
 
         The more voices are enrolled, the likelier one of them resembles a stranger by chance. So
         ``prior`` (0.5), the probability that the speaker is enrolled, is divided among them; the
@@ -201,38 +286,63 @@ class Extractor:
         accepted as anybody, is divided, too. The threshold of a model without calibration does not
         depend on the number of voices.
         """
-        if not self.voices:
+        speakers = [as_list(recordings)]
+        (answer,) = self.identify_each(speakers, sample_rate, prior, false_accept_rate, top)
+        if isinstance(answer, Identification):
+            return answer
+        raise answer
+
+    def identify_each(
+        self,
+        speakers: Iterable[Recordings],
+        sample_rate: int | None = None,
+        prior: float | None = None,
+        false_accept_rate: float | None = None,
+        top: int | None = MOST_CANDIDATES,
+    ) -> list[Identification | Unusable]:
+        """The answer of ``identify`` for each item, a recording or several of one speaker.
+
+        All are compared with the voices at one moment, in one matrix product. Where a recording
+        cannot be read, its error is the answer.
+        """
+        voices = self.voices.snapshot()
+        if not len(voices):
             raise ValueError("no voice is enrolled: enroll some first, or load them")
-        chance, threshold, because = self._threshold(prior, false_accept_rate, len(self.voices))
-        try:
-            ((voice, heard),) = self._listen(sample_rate, recordings)
-        except NoSpeechError as error:
-            return Identification(None, None, (), threshold, str(error), ())
-        answers = self._compare(list(self.voices.values()), voice, chance)
-        named = zip(self.voices, answers, strict=True)
-        value = attrgetter("score" if self.model.calibration is None else "log_likelihood_ratio")
-        candidates = [Candidate(name, *answer) for name, answer in named]
-        candidates.sort(key=value, reverse=True)  # equal ones stay in the order of enrollment
-        best = candidates[0]
-        accepted = _reaches(threshold, value(best))
-        if false_accept_rate is None and best.probability is not None:
-            accepted = best.probability >= 0.5
-            if not accepted and sum(one.probability or 0.0 for one in candidates) >= 0.5:
-                accepted, because = None, "several enrolled voices are about as likely"
-        if lack := lack_of_evidence(heard):
-            accepted, because = None, f"the recording has {lack}"
-        name = best.name if accepted else None
-        return Identification(name, accepted, tuple(candidates), threshold, because, heard)
+        if top is not None and top < 1:
+            raise ValueError(f"top is how many candidates to return, at least 1, not {top}")
+        chance, threshold, because = self._threshold(prior, false_accept_rate, len(voices))
+        sides = self._listen(sample_rate, *speakers)
+        heard = [side.voice for side in sides if isinstance(side, _Side)]
+        found = iter(self._search(voices, heard, chance, top))
+        answers: list[Identification | Unusable] = []
+        for side in sides:
+            if isinstance(side, NoSpeechError):
+                answers.append(Identification(None, None, (), threshold, str(side), ()))
+            elif not isinstance(side, _Side):
+                answers.append(side)
+            else:
+                best, reason = next(found), because
+                accepted = _reaches(threshold, best.value)
+                if false_accept_rate is None and best.anybody is not None:
+                    accepted = (best.candidates[0].probability or 0.0) >= 0.5
+                    if not accepted and best.anybody >= 0.5:
+                        accepted, reason = None, "several enrolled voices are about as likely"
+                if lack := lack_of_evidence(side.qualities):
+                    accepted, reason = None, f"the recording has {lack}"
+                name = best.candidates[0].name if accepted else None
+                answers.append(
+                    Identification(
+                        name, accepted, best.candidates, threshold, reason, side.qualities
+                    )
+                )
+        return answers
 
     def _listen(
-        self, sample_rate: int | None, *sides: Recordings
-    ) -> list[tuple[Voice, tuple[RecordingQuality, ...]]]:
-        """The voice of each side, and the qualities of its recordings.
-
-        Raises the error of an unusable recording, that of an unreadable file first.
-        """
+        self, sample_rate: int | None, *sides: Recordings, left_out: LeftOut | None = None
+    ) -> list[_Side | Unusable]:
+        """The recordings of each side, or an error: that of an unreadable recording first."""
         lists = [as_list(recordings) for recordings in sides]
-        if not all(lists):
+        if not lists or not all(lists):
             raise ValueError("there are no recordings: give at least one")
         found: dict[int, tuple[NDArray[np.float32], RecordingQuality]] = {}
         errors: dict[int, Unusable] = {}
@@ -246,39 +356,72 @@ class Extractor:
         for embedded, failed in gather_objects((found, errors)):
             found |= embedded
             errors |= failed
-        if errors:
-            raise errors[min(errors, key=lambda i: (isinstance(errors[i], NoSpeechError), i))]
-        heard, indexes = [], iter(range(len(found)))
+        heard: list[_Side | Unusable] = []
+        places = iter(range(len(found) + len(errors)))
         for recordings in lists:
-            embeddings, qualities = zip(*(found[next(indexes)] for _ in recordings), strict=True)
-            mean = np.stack(embeddings).astype(np.float64).mean(axis=0).astype(np.float32)
+            named = {next(places): recording for recording in recordings}
+            wrong = {place: errors[place] for place in named if place in errors}
+            if wrong and (left_out is None or len(wrong) == len(named)):
+                heard.append(
+                    min(wrong.values(), key=lambda error: isinstance(error, NoSpeechError))
+                )
+                continue
+            for place, error in wrong.items():
+                assert left_out is not None
+                left_out(named[place], error)
+            parts, qualities = [], []
+            for place, recording in named.items():
+                if place in found:
+                    embedding, quality = found[place]
+                    is_file = isinstance(recording, str | Path)
+                    name = str(recording) if is_file else f"recording {place}"
+                    parts.append((name, Voice(embedding, 1, quality.seconds)))
+                    qualities.append(quality)
+            embeddings = np.stack([voice.embedding for _, voice in parts])
+            mean = embeddings.astype(np.float64).mean(axis=0).astype(np.float32)
             seconds = sum(quality.seconds for quality in qualities)
-            heard.append((Voice(mean, len(recordings), seconds), qualities))
+            heard.append(_Side(Voice(mean, len(parts), seconds), parts, tuple(qualities)))
         return heard
 
     @torch.no_grad()
-    def _compare(
-        self, voices: Sequence[Voice], test: Voice, prior: float
-    ) -> list[tuple[float, float | None, float | None]]:
-        """Of each voice against another: score, and if calibrated log ratio and probability."""
-        sides = [*voices, test]
-        sizes = len(voices[0].embedding), len(test.embedding)
+    def _keys(self, embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Embeddings (n, dim) as keys (n, lifted_dim) of the model's similarity."""
+        on_device = torch.from_numpy(embeddings).to(self.device)
+        return self.model.similarity.lift_keys(on_device).cpu().numpy()
+
+    @torch.no_grad()
+    def _search(
+        self,
+        voices: Voices,
+        tests: Sequence[Voice],
+        prior: float = 0.5,
+        top: int | None = None,
+    ) -> list["_Best"]:
+        """The likeliest of some voices for each of others; by score without a calibration."""
+        if not tests:
+            return []
+        table = np.stack([test.embedding for test in tests])
+        sizes = voices.embeddings.shape[1], table.shape[1]
         if sizes[0] != sizes[1]:
             raise ValueError(
                 f"the enrolled voices have embeddings of {sizes[0]} numbers, this model makes "
                 f"{sizes[1]}: enroll them again"
             )
-        table = np.stack([voice.embedding for voice in sides])
-        on_device = torch.from_numpy(table).to(self.device)
-        scores = self.model.similarity(on_device[:-1], on_device[-1:])[:, 0].double().cpu().numpy()
-        if self.model.calibration is None:
-            return [(score, None, None) for score in scores.tolist()]
-        others, this = np.arange(len(voices)), np.full(len(voices), len(voices))
-        seconds = np.array([voice.seconds for voice in sides])
-        quality = quality_measures(others, this, seconds, table)
-        ratios = self.model.calibration.apply(scores, quality)
-        columns = (scores, ratios, posterior(ratios, prior))
-        return list(zip(*(column.tolist() for column in columns), strict=True))
+        lifted = self.model.similarity.lift_queries(torch.from_numpy(table).to(self.device))
+        queries, calibration = lifted.cpu().numpy(), self.model.calibration
+        if calibration is None:
+            hits = voices.search(queries, top)
+            return [_best(voices, *hit) for hit in zip(*hits, strict=True)]
+        seconds = np.array([test.seconds for test in tests])
+        of_tests = recording_measures(seconds, np.linalg.norm(table, axis=1))
+        of_voices = recording_measures(voices.seconds, voices.lengths)
+
+        def ratios(place: int, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+            this = {name: values[place : place + 1] for name, values in of_tests.items()}
+            return calibration.apply(scores, pair_measures(of_voices, this))
+
+        hits = voices.search(queries, top, ratios)
+        return [_best(voices, *hit, prior) for hit in zip(*hits, strict=True)]
 
     def _threshold(
         self, prior: float | None, false_accept_rate: float | None, voices: int
@@ -316,6 +459,33 @@ def as_list(recordings: Recordings) -> list[Recording]:
                 "of them come as a list"
             )
     return [Path(one) if isinstance(one, os.PathLike) else one for one in several]
+
+
+class _Best(NamedTuple):
+    """The likeliest voices for a recording, best first."""
+
+    candidates: tuple[Candidate, ...]
+    value: float  # of the first: its log likelihood ratio, or else its score
+    anybody: float | None  # the probability that it is one of all voices
+
+
+def _best(
+    voices: Voices,
+    rows: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    values: NDArray[np.float64],
+    log_total: float,
+    prior: float | None = None,
+) -> _Best:
+    """The candidates of a search; values are log likelihood ratios if there is a prior."""
+    names, value = [voices.names[row] for row in rows], float(values[0])
+    if prior is None:
+        pairs = zip(names, scores.tolist(), strict=True)
+        return _Best(tuple(Candidate(*pair, None, None) for pair in pairs), value, None)
+    ratios = np.append(values, log_total)
+    *probabilities, anybody = posterior(ratios, prior, len(voices), log_total).tolist()
+    columns = (names, scores.tolist(), values.tolist(), probabilities)
+    return _Best(tuple(map(Candidate, *columns)), value, anybody)
 
 
 def _reaches(threshold: float | None, value: float) -> bool | None:

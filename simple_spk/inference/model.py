@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -67,31 +68,37 @@ def fingerprint_of(parts: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Te
     return digest.hexdigest()
 
 
+_PRECISION = threading.RLock()  # of settings that all threads share
+
+
 @contextmanager
 def full_precision() -> Iterator[None]:
     """Disables TF32 in convolutions and matrix products; restores the caller's settings.
 
+    Threads do so one after the other, as the settings are those of the process.
+
     TF32, torch's default for convolutions, has three digits: embeddings of a recording alone and in
     a batch, computed by different kernels, would differ by more than 1e-4.
     """
-    backends: Any = torch.backends
-    cudnn, matmul = backends.cudnn, backends.cuda.matmul
-    # Torch has two APIs for this. The older one changes both consistently; the newer one then
-    # restores settings that only it has.
-    newer = (cudnn.conv, cudnn.rnn, matmul, backends.mkldnn.matmul)
-    precisions = [setting.fp32_precision for setting in newer]
-    convolutions = _legacy_setting(lambda: cudnn.allow_tf32)
-    products = _legacy_setting(torch.get_float32_matmul_precision)
-    cudnn.allow_tf32 = matmul.allow_tf32 = False
-    try:
-        yield
-    finally:
-        if convolutions is not None:
-            cudnn.allow_tf32 = convolutions
-        if products is not None:
-            torch.set_float32_matmul_precision(products)
-        for setting, precision in zip(newer, precisions, strict=True):
-            setting.fp32_precision = precision
+    with _PRECISION:
+        backends: Any = torch.backends
+        cudnn, matmul = backends.cudnn, backends.cuda.matmul
+        # Torch has two APIs for this. The older one changes both consistently; the newer one then
+        # restores settings that only it has.
+        newer = (cudnn.conv, cudnn.rnn, matmul, backends.mkldnn.matmul)
+        precisions = [setting.fp32_precision for setting in newer]
+        convolutions = _legacy_setting(lambda: cudnn.allow_tf32)
+        products = _legacy_setting(torch.get_float32_matmul_precision)
+        cudnn.allow_tf32 = matmul.allow_tf32 = False
+        try:
+            yield
+        finally:
+            if convolutions is not None:
+                cudnn.allow_tf32 = convolutions
+            if products is not None:
+                torch.set_float32_matmul_precision(products)
+            for setting, precision in zip(newer, precisions, strict=True):
+                setting.fp32_precision = precision
 
 
 def _legacy_setting(read: Callable[[], Any]) -> Any:

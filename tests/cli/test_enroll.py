@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from simple_spk.inference.extractor import Extractor
+from simple_spk.inference.speaker_store import SpeakerStore
 from tests.command_line import Capture, run
 
 
@@ -18,18 +19,20 @@ def test_voices_are_enrolled_identified_and_forgotten(
     assert run("enroll", voices, "Ann", spoken[1], *model) == 0
     assert run("enroll", voices, "Bob", *spoken[2:4], *model) == 0
     assert "Bob: 2 recordings, 3.5 s; 2 voices in" in capsys.readouterr().out
-    assert run("identify", voices, spoken[4], spoken[5], *model, "--json", "--top", 1) == 0
+    code = run("identify", voices, spoken[4], spoken[5], *model, "--json", "--top", 1)
     found = json.loads(capsys.readouterr().out)
     extractor = Extractor.load(calibrated_folder)
     extractor.enroll("Ann", spoken[:2])
     extractor.enroll("Bob", spoken[2:4])
+    codes = {None: 4, False: 3, True: 0}
+    assert code == max(codes[one["accepted"]] for one in found)
     for one, path in zip(found, spoken[4:], strict=True):
         expected = extractor.identify(path)
         assert one["recording"] == str(path) and one["name"] == expected.name
         (candidate,) = one["candidates"]
         assert candidate["name"] == expected.candidates[0].name
         assert candidate["score"] == pytest.approx(expected.candidates[0].score, rel=1e-3)
-    assert run("identify", voices, spoken[4], *model, "--far", "1e-9") == 0
+    assert run("identify", voices, spoken[4], *model, "--far", "1e-9") == 3
     words = capsys.readouterr().out
     assert (
         f"{spoken[4]}: nobody I know" in words and "for a false-accept rate of 1e-09 / 2" in words
@@ -45,3 +48,72 @@ def test_voices_are_enrolled_identified_and_forgotten(
     ):
         assert run(*wrong, *model) == 1
         assert message in capsys.readouterr().err
+
+
+def test_a_bad_path_does_not_lose_the_others(
+    calibrated_folder: Path, spoken: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    voices, model = tmp_path / "voices", ("--model", calibrated_folder)
+    missing = tmp_path / "missing.wav"
+    assert run("enroll", voices, "Ann", spoken[0], missing, *model) == 1
+    words = capsys.readouterr()
+    assert "left out: " in words.err and "missing.wav" in words.err
+    assert "Ann: 1 recording, 1.6 s; 1 voice in" in words.out
+    assert run("enroll", voices, "Bob", missing, *model) == 1
+    assert "missing.wav" in capsys.readouterr().err
+    batch = ("identify", voices, missing, spoken[0], *model)
+    assert run(*batch) == 1
+    words = capsys.readouterr()
+    assert "missing.wav" in words.err and f"{spoken[0]}: Ann" in words.out
+    assert run(*batch, "--json") == 1
+    bad, good = json.loads(capsys.readouterr().out)
+    assert "missing.wav" in bad["error"] and good["name"] == "Ann"
+
+
+def test_voices_are_listed_renamed_and_removed_without_their_model(
+    calibrated_folder: Path, spoken: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    voices, model = tmp_path / "voices", ("--model", calibrated_folder)
+    for name, path in zip(("Ann", "Bob", "Cid"), spoken[::2], strict=True):
+        assert run("enroll", voices, name, path, *model) == 0
+    fingerprint = SpeakerStore.load(voices).fingerprint
+    assert fingerprint == Extractor.load(calibrated_folder).fingerprint
+    capsys.readouterr()
+    assert run("voices", "rename", voices, "Bob", "Zoë") == 0
+    assert run("voices", "list", voices) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = [
+        "Bob is now Zoë",
+        *(f"{name}: 1 recording, 1.6 s" for name in ("Ann", "Zoë", "Cid")),
+    ]
+    assert lines == expected
+    assert run("voices", "remove", voices, "Ann", "Cid") == 0
+    assert "Ann, Cid are forgotten; 1 voice in" in capsys.readouterr().out
+    assert run("voices", "list", voices, "--json") == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert (one["name"], one["recordings"]) == ("Zoë", 1)
+    assert SpeakerStore.load(voices).fingerprint == fingerprint
+    before = voices.read_bytes()
+    for wrong, message in (
+        (("remove", voices, "Zoë", "Ann"), "nobody is enrolled as 'Ann'"),
+        (("rename", voices, "Ann", "Eve"), "nobody is enrolled as 'Ann'"),
+        (("list", tmp_path / "none"), "no enrolled voices at"),
+        (("remove", tmp_path / "none", "Ann"), "no enrolled voices at"),
+    ):
+        assert run("voices", *wrong) == 1
+        assert message in capsys.readouterr().err
+    assert voices.read_bytes() == before
+
+
+def test_enrolling_a_doubtful_recording_takes_force(
+    model_folder: Path, spoken: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    voices, model = tmp_path / "voices", ("--model", model_folder)
+    enroll = ("enroll", voices, "Ann", spoken[0], spoken[0], *model)
+    assert run(*enroll) == 1
+    assert f"{spoken[0]} and {spoken[0]} are the same recording" in capsys.readouterr().err
+    assert not voices.exists()
+    assert run(*enroll, "--force") == 0
+    assert run("enroll", voices, "Bob", spoken[0], *model) == 1
+    assert "sounds like Ann, who is enrolled" in capsys.readouterr().err
+    assert list(SpeakerStore.load(voices)) == ["Ann"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
+import simple_spk
 from simple_spk.cli.main import COMMANDS, parser
 from simple_spk.evaluation.embedding_files import read_embeddings, write_embeddings
 from tests.command_line import NAMES, Capture, fails_naming, run
@@ -38,7 +39,7 @@ def test_a_bad_recording_is_named(
 ) -> None:
     sources = ("--model", model_folder, recordings[0], bad_audio / name)
     if name == "short.wav":  # it can be read: that it holds too little is an answer
-        assert run("verify", *sources) == 0
+        assert run("verify", *sources) == 4
         assert "not enough evidence" in (answer := capsys.readouterr().out) and name in answer
     else:
         fails_naming(capsys, name, "verify", *sources)
@@ -106,6 +107,13 @@ def test_help(command: tuple[str, ...], capsys: Capture) -> None:
         run(*command, "--help")
     assert exit_info.value.code == 0
     assert " ".join(["usage: simple-spk", *command]) in capsys.readouterr().out
+
+
+def test_version(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        run("--version")
+    assert exit_info.value.code == 0
+    assert capsys.readouterr().out == f"simple-spk {simple_spk.__version__}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -16,12 +16,13 @@ def test_verify_says_what_the_library_says(
 ) -> None:
     arguments = ("verify", "--model", model_folder, spoken[0], spoken[2])
     expected = Extractor.load(model_folder).verify(spoken[0], spoken[2])
-    assert run(*arguments, "--json") == 0
+    code = 0 if expected.accepted else 3
+    assert run(*arguments, "--json") == code
     found = json.loads(capsys.readouterr().out)
     for key in ("score", "threshold", "accepted", "probability", "reason"):
         assert found[key] == pytest.approx(getattr(expected, key)), key
     assert found["qualities"][1][0]["seconds"] == pytest.approx(1.6)
-    assert run(*arguments) == 0
+    assert run(*arguments) == code
     words = capsys.readouterr().out
     assert f"(score {expected.score:.2f})" in words and "own threshold on, a score of 0.5" in words
     assert ("same speaker" in words) == expected.accepted
@@ -48,14 +49,38 @@ def test_verify_gives_probabilities_and_keeps_a_rate(
     first, *lines = capsys.readouterr().out.splitlines()
     assert first.startswith(f"same speaker: probability {100 * verdict.probability:.3g} % (score ")
     assert len(lines) == 2
-    assert run(*arguments, spoken[1], "--prior", "1e-9") == 0
+    assert run(*arguments, spoken[1], "--prior", "1e-9") == 3
     assert "different speakers: probability of the same one" in capsys.readouterr().out
-    assert run(*arguments, spoken[1], "--far", "1e-2") == 0
+    assert run(*arguments, spoken[1], "--far", "1e-2") == 3
     words = capsys.readouterr().out
     assert "not accepted as the same speaker" in words and "e^400.0 on" in words
-    assert run(*arguments, recordings[0]) == 0
+    assert run(*arguments, recordings[0]) == 4
     words = capsys.readouterr().out
     assert "not enough evidence: the second recording has 0." in words
+
+
+def test_verify_compares_several_recordings_and_goes_on_without_a_bad_one(
+    calibrated_folder: Path, spoken: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    arguments = ("verify", "--model", calibrated_folder, "--json")
+    extractor = Extractor.load(calibrated_folder)
+    expected = extractor.verify(spoken[:2], spoken[2:4])
+    sides = (*spoken[:2], "--against", *spoken[2:4])
+    assert run(*arguments, *sides) == (0 if expected.accepted else 3)
+    found = json.loads(capsys.readouterr().out)
+    assert found["score"] == pytest.approx(expected.score, rel=1e-4)
+    assert [len(side) for side in found["qualities"]] == [2, 2]
+    missing = tmp_path / "missing.wav"
+    assert run(*arguments[:-1], missing, *sides) == 1
+    words = capsys.readouterr()
+    assert "left out: " in words.err and "missing.wav" in words.err
+    assert f"(score {expected.score:.2f}" in words.out
+    assert all(f"{path}: 1." in words.out for path in spoken[:4])
+    for wrong in (spoken[:1], spoken[:3]):
+        with pytest.raises(SystemExit) as exit_info:
+            run(*arguments, *wrong)
+        assert exit_info.value.code == 2
+        assert "--against" in capsys.readouterr().err
 
 
 def test_verify_imports_no_more_than_it_needs(

@@ -2,7 +2,10 @@
 
 import math
 import os
+import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 
@@ -288,7 +291,7 @@ def test_identification_is_verification_against_each_voice(
 ) -> None:
     groups = {"Ann": spoken[0:2], "Bob": spoken[2:4], "Cid": spoken[4:5]}
     for name, paths in groups.items():
-        calibrated.enroll(name, paths)
+        calibrated.enroll(name, paths, force=True)
     found = calibrated.identify(spoken[5])
     assert {candidate.name for candidate in found.candidates} == set(groups)
     odds = []
@@ -309,7 +312,7 @@ def test_identification_may_know_nobody_and_asks_more_of_more_voices(
         calibrated.identify(spoken[0])
     thresholds = []
     for number in range(5):
-        calibrated.enroll(f"voice {number}", spoken[number])
+        calibrated.enroll(f"voice {number}", spoken[number], force=True)
         found = calibrated.identify(spoken[5], false_accept_rate=0.1)
         assert found.threshold == pytest.approx(
             calibrated.model.calibration.threshold_at(0.1 / (number + 1)).log_likelihood_ratio
@@ -329,11 +332,131 @@ def test_one_voice_under_two_names_cannot_be_told_apart(
     calibrated: Extractor, spoken: list[Path]
 ) -> None:
     for name in ("Ann", "Anna"):
-        calibrated.enroll(name, spoken[0])
+        calibrated.enroll(name, spoken[0], force=True)
     found = calibrated.identify(spoken[0], prior=0.999)
     assert found.accepted is None and "about as likely" in found.reason
     calibrated.voices.remove("Anna")
     assert calibrated.identify(spoken[0], prior=0.999).name == "Ann"
+
+
+def test_many_recordings_are_identified_as_each_alone(
+    calibrated: Extractor, spoken: list[Path], tmp_path: Path
+) -> None:
+    for number in range(4):
+        calibrated.enroll(f"voice {number}", spoken[number], force=True)
+    silence = np.zeros(16000, np.float32)
+    items = [spoken[4], spoken[4:6], tmp_path / "missing.wav", silence]
+    several, both, missing, silent = calibrated.identify_each(items, sample_rate=16000)
+    for answer, recordings in ((several, spoken[4]), (both, spoken[4:6])):
+        alone = calibrated.identify(recordings)
+        assert (answer.name, answer.reason) == (alone.name, alone.reason)
+        assert [one.name for one in answer.candidates] == [one.name for one in alone.candidates]
+        for found, expected in zip(answer.candidates, alone.candidates, strict=True):
+            assert found[1:] == pytest.approx(expected[1:], rel=1e-4)
+    assert isinstance(missing, AudioError) and "missing.wav" in str(missing)
+    assert silent.accepted is None and silent.candidates == ()
+    whole = calibrated.identify(spoken[4], top=None).candidates
+    assert len(whole) == 4
+    first = calibrated.identify(spoken[4], top=2).candidates
+    assert first == whole[:2]  # probabilities count all voices, shown or not
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="at least 1"):
+            calibrated.identify(spoken[4], top=wrong)
+
+
+def test_what_cannot_be_used_is_left_out_if_the_caller_wants(
+    extractor: Extractor, spoken: list[Path], tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing.wav"
+    with pytest.raises(AudioError, match=r"missing\.wav"):
+        extractor.verify([spoken[0], missing], spoken[1])
+    left_out = {}
+    found = extractor.verify([spoken[0], missing], spoken[1], left_out=left_out.__setitem__)
+    assert list(left_out) == [missing] and isinstance(left_out[missing], AudioError)
+    assert found.score == pytest.approx(extractor.verify(*spoken[:2]).score, rel=1e-4)
+    with pytest.raises(AudioError, match=r"missing\.wav"):
+        extractor.verify([missing], spoken[1], left_out=left_out.__setitem__)
+
+
+# ---- threads ------------------------------------------------------------------------------------
+
+
+class Meddling(GeneralizedInnerProduct):
+    """A similarity during whose computation somebody else is at work."""
+
+    meddle: Callable[[], None] = staticmethod(lambda: None)
+
+    def lift_queries(self, queries: torch.Tensor) -> torch.Tensor:
+        self.meddle()
+        return super().lift_queries(queries)
+
+
+def test_an_answer_is_about_the_voices_at_one_moment(tiny_model: Parts, spoken: list[Path]) -> None:
+    similarity = Meddling()
+    extractor = Extractor(Model(*tiny_model[:2], similarity, None))
+    for name, path in (("Ann", spoken[0]), ("Bob", spoken[2]), ("Cid", spoken[4])):
+        extractor.enroll(name, path)
+    expected = extractor.identify(spoken[5]).candidates
+
+    def meddle() -> None:
+        extractor.voices.remove("Ann")
+        extractor.voices.rename("Bob", "Ann")
+        extractor.voices.add("Dan", extractor.voices["Cid"])
+
+    similarity.meddle = meddle
+    assert extractor.identify(spoken[5]).candidates == expected
+    similarity.meddle = Meddling.meddle
+    assert {one.name for one in extractor.identify(spoken[5]).candidates} == {"Ann", "Cid", "Dan"}
+
+
+def test_eight_threads_get_the_answers_of_one(calibrated: Extractor, spoken: list[Path]) -> None:
+    """While they identify, verify and enroll, one more enrolls and removes all the time."""
+    calibrated.enroll("Ann", spoken[0])
+    voice = calibrated.voices["Ann"]
+    opposite = voice._replace(embedding=-voice.embedding)
+    expected = calibrated.identify(spoken[0]), calibrated.verify(*spoken[:2])
+    done = threading.Event()
+
+    def change() -> None:
+        number = 0
+        while not done.is_set():
+            calibrated.voices.add(f"stranger {number}", opposite)
+            if number >= 20:
+                calibrated.voices.remove(f"stranger {number - 20}")
+            number += 1
+
+    def use(number: int) -> None:
+        for _ in range(4):
+            found = calibrated.identify(spoken[0], top=None)
+            assert found.candidates[0].name == "Ann" and len(found.candidates) > 0
+            assert found.candidates[0].score == pytest.approx(expected[0].candidates[0].score, 1e-4)
+            scores = [one.score for one in found.candidates if one.name.startswith("stranger")]
+            assert not scores or max(scores) < found.candidates[0].score
+            decision = calibrated.verify(*spoken[:2])
+            assert decision.score == pytest.approx(expected[1].score, rel=1e-4)
+        calibrated.enroll(f"thread {number}", spoken[0], force=True)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(9) as pool:
+            changing = pool.submit(change)
+            try:
+                for future in [pool.submit(use, number) for number in range(8)]:
+                    future.result()
+            finally:
+                done.set()
+            changing.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert {f"thread {number}" for number in range(8)} <= set(calibrated.voices)
+
+
+def test_threads_that_ask_first_share_one_store(model_folder: Path) -> None:
+    extractor = Extractor.load(model_folder)
+    with ThreadPoolExecutor(8) as pool:
+        stores = list(pool.map(lambda _: extractor.voices, range(8)))
+    assert len(set(map(id, stores))) == 1
 
 
 # ---- the built-in model -------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 """Laws of full precision: no TF32 within, and outside whatever the caller has chosen."""
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -76,3 +79,13 @@ def test_settings_are_local(choose: Callable[[], None]) -> None:
     with pytest.raises(RuntimeError, match="as planned"), full_precision():
         raise RuntimeError("as planned")
     assert settings() == before
+    # Threads must not take each other's settings for those of the caller.
+    inside = threading.Barrier(2)
+
+    def overlap(_: int) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError), full_precision():
+            inside.wait(0.2)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(overlap, range(2)))
+    assert inside.broken and settings() == before

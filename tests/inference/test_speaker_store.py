@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_tensors
 
+from simple_spk.inference import speaker_store
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.speaker_store import SpeakerStore, Voice
 
@@ -43,6 +46,65 @@ def test_recordings_of_a_known_name_join_its_others_in_any_portions() -> None:
         np.testing.assert_allclose(found["Ann"].embedding, expected, rtol=1e-5, atol=1e-6)
 
 
+@settings(deadline=None)
+@given(
+    script=st.lists(
+        st.tuples(st.sampled_from(["add", "remove", "rename"]), st.integers(0, 9)), max_size=40
+    )
+)
+def test_a_store_is_a_dictionary_and_snapshots_stay(script: list[tuple[str, int]]) -> None:
+    """Beside a plain dictionary; keys are lifted embeddings after any history."""
+    store, plain = SpeakerStore("x", lambda embeddings: 2 * embeddings), {}
+    shown = []
+    for step, (action, number) in enumerate(script):
+        name, other = f"voice {number}", f"voice {(number + 1) % 10}"
+        if action == "add":
+            new = voice(step)
+            store.add(name, new)
+            plain[name] = plain[name].joined(new) if name in plain else new
+        elif action == "remove" and {name, other} <= set(plain):
+            store.remove(name, other)
+            del plain[name], plain[other]
+        elif action == "rename" and name in plain and other not in plain:
+            store.rename(name, other)
+            plain = {other if one == name else one: value for one, value in plain.items()}
+        now = store.snapshot()
+        shown.append((now, list(plain), [value.embedding.copy() for value in plain.values()]))
+    for snapshot, names, embeddings in shown:
+        assert snapshot.names == names and len(snapshot) == len(names)
+        for row, embedding in enumerate(embeddings):
+            assert np.array_equal(snapshot.embeddings[row], embedding)
+            assert np.array_equal(snapshot.keys[row], 2 * embedding)
+    assert list(store) == list(plain) and len(store) == len(plain)
+    for name, expected in plain.items():
+        assert store[name][1:] == expected[1:]
+
+
+@pytest.mark.parametrize("at_once", [1, 100, 2**22])
+def test_a_search_is_a_sort(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a plain loop, with many equal scores; in blocks of any size."""
+    monkeypatch.setattr(speaker_store, "SCORES_AT_ONCE", at_once)
+    random = np.random.default_rng(0)
+    store = SpeakerStore("x")
+    for number in range(50):
+        embedding = random.integers(-2, 3, 4).astype(np.float32)
+        store.add(f"voice {number}", Voice(embedding, 1, 1.0))
+    voices = store.snapshot()
+    queries = random.integers(-2, 3, (7, 4)).astype(np.float32)
+    bonus = random.integers(0, 3, 50)
+    for rank in (None, lambda place, scores: scores + place * bonus):
+        for top in (None, 1, 5, 50, 1000):
+            hits = voices.search(queries, top, rank)
+            for place, query in enumerate(queries):
+                scores = [float(query @ key) for key in voices.keys]
+                values = np.array(scores) + (0 if rank is None else place * bonus)
+                order = sorted(range(50), key=lambda row: (-values[row], row))[:top]
+                assert hits.rows[place].tolist() == order
+                assert hits.scores[place].tolist() == [scores[row] for row in order]
+                assert hits.values[place].tolist() == values[order].tolist()
+                assert hits.log_totals[place] == pytest.approx(np.log(np.exp(values).sum()))
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_what_is_saved_is_loaded(count: int, voices: SpeakerStore, tmp_path: Path) -> None:
     for name in list(voices)[count:]:
@@ -68,6 +130,13 @@ def test_names_must_be_names(voices: SpeakerStore) -> None:
             voices.add(wrong, voice(0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"enrolled as 'Zoe'; known: Ann, Bjørn"):
         voices.remove("Zoe")
+    with pytest.raises(ValueError, match="enrolled as 'Zoe'"):
+        voices.remove("Ann", "Zoe")
+    with pytest.raises(ValueError, match="enrolled as 'Zoe'"):
+        voices.rename("Zoe", "Eve")
+    with pytest.raises(ValueError, match="'Ann' is enrolled, too"):
+        voices.rename("李", "Ann")
+    assert list(voices) == ["Ann", "Bjørn", "李"]
 
 
 def test_files_that_are_none_are_named(voices: SpeakerStore, tmp_path: Path) -> None:
@@ -86,7 +155,7 @@ def test_files_that_are_none_are_named(voices: SpeakerStore, tmp_path: Path) -> 
         (arrays | {"embeddings": arrays["embeddings"][:2]}, metadata),
         (arrays | {"embeddings": arrays["embeddings"].astype(np.float64)}, metadata),
         (arrays | {"recordings": arrays["recordings"] * 0}, metadata),
-        (arrays | {"recordings": arrays["recordings"] * 0 + 2**63 - 1}, metadata),
+        (arrays | {"recordings": arrays["recordings"] * 0 + (2**63 - 1)}, metadata),
         (arrays | {"seconds": arrays["seconds"] * 0 + 1e308}, metadata),
         (arrays | {"embeddings": arrays["embeddings"] * 0 + 3e38}, metadata),
         ({"embeddings": arrays["embeddings"]}, metadata),
@@ -94,6 +163,7 @@ def test_files_that_are_none_are_named(voices: SpeakerStore, tmp_path: Path) -> 
         (arrays, metadata | {"names": "[" * 100_000}),
         (arrays, metadata | {"names": json.dumps(["Ann"] * 3)}),
         (arrays, metadata | {"names": json.dumps([1, 2, 3])}),
+        (arrays, metadata | {"names": json.dumps(["Ann", "", "Bo"])}),
         (arrays, metadata | {"format": "other"}),
         (arrays, None),
     ):
@@ -116,7 +186,7 @@ def test_an_extractor_goes_on_with_saved_voices(
     first, second = Extractor.load(model_folder), Extractor.load(model_folder)
     first.enroll("Ann", spoken[0])
     first.enroll("Ann", [spoken[1]])
-    first.enroll("Bob", spoken[2:4])
+    first.enroll("Bob", spoken[2:4], force=True)
     first.voices.save(tmp_path / "voices")
     second.load_voices(tmp_path / "voices")
     assert second.identify(spoken[4]).candidates == first.identify(spoken[4]).candidates
@@ -164,5 +234,7 @@ def test_voices_of_another_dimension_are_named(
     with pytest.raises(ValueError, match="of 8 numbers, this model makes 16: enroll them again"):
         extractor.identify(spoken[0])
     for name in ("Ann", "Bob"):
-        with pytest.raises(ValueError, match="of 16 numbers, the voices enrolled so far of 8"):
+        with pytest.raises(ValueError, match="of 8 numbers, this model makes 16"):
             extractor.enroll(name, spoken[0])
+    with pytest.raises(ValueError, match="of 3 numbers, the voices enrolled so far of 8"):
+        strangers.add("Bob", Voice(np.ones(3, np.float32), 1, 1.0))

@@ -1,8 +1,15 @@
-"""Enroll a speaker by name in a file of voices; further recordings of a name are added to it."""
+"""Enroll a speaker by name in a file of voices; further recordings of a name are added to it.
+
+Recordings are refused if they seem to be of several speakers or of one who is enrolled under
+another name, or if two are the same. --force enrolls them all the same.
+
+Exit codes: 0 enrolled, 1 not enrolled, or enrolled without recordings that cannot be used.
+"""
 
 from argparse import ArgumentParser, Namespace
 
-from simple_spk.cli.messages import say
+from simple_spk.cli.commands.voices import described, remove_voices, some
+from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.inference.speaker_store import SpeakerStore
@@ -13,32 +20,37 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(parser, "voices VOICES", "the file of voices, created if needed")
     add_value(parser, "name NAME", "name of the speaker", str)
     add_value(parser, "recordings RECORDING", "recordings of that speaker alone", nargs="*")
-    parser.add_argument("--remove", action="store_true", help="remove NAME (give no recordings)")
+    what = "enroll recordings that the checks refuse; they are named as a warning"
+    parser.add_argument("--force", action="store_true", help=what)
+    what = "remove NAME (give no recordings), as simple-spk voices remove does"
+    parser.add_argument("--remove", action="store_true", help=what)
     add_model(parser)
 
 
-def run(options: Namespace) -> None:
-    """Enroll or remove, and write the file."""
+def run(options: Namespace) -> int:
+    """Enroll or remove, and write the file; 1 if some recordings could not be used."""
     if options.remove == bool(options.recordings):
         raise ValueError("give recordings to enroll, or --remove and none")
+    if options.remove:
+        remove_voices(options.voices, [options.name])
+        return 0
     check_outputs([options.voices], options.recordings)
     extractor = load_extractor(options, options.device)
     extractor.progress = True
-    if options.voices.exists() or options.remove:  # mistakes show before recordings are read
-        SpeakerStore.load(options.voices, extractor.fingerprint)
-    new = None if options.remove else extractor.enroll(options.name, options.recordings)
+    if options.voices.exists():  # mistakes show before recordings are read
+        extractor.load_voices(options.voices)
+    left_out = []
+
+    def leave_out(recording: object, error: Exception) -> None:
+        warn(f"left out: {error}")
+        left_out.append(recording)
+
+    new = extractor.checked_voice(
+        options.name, options.recordings, force=options.force, left_out=leave_out
+    )
     # Others may have changed the file meanwhile: what is in it by now is changed.
     with SpeakerStore.changing(options.voices, extractor.fingerprint) as voices:
-        if new is None:
-            voices.remove(options.name)
-            said = f"{options.name} is forgotten"
-        else:
-            voices.add(options.name, new)
-            voice = voices[options.name]
-            said = f"{options.name}: {_some(voice.recordings, 'recording')}, {voice.seconds:.1f} s"
-    say(f"{said}; {_some(len(voices), 'voice')} in {options.voices}")
-
-
-def _some(count: int, what: str) -> str:
-    """A number of things."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+        voices.add(options.name, new)
+    known = f"{some(len(voices), 'voice')} in {options.voices}"
+    say(f"{options.name}: {described(voices[options.name])}; {known}")
+    return 1 if left_out else 0

@@ -1,11 +1,22 @@
-"""Find the enrolled speaker of each recording, or decide that it is none of them."""
+"""Find the enrolled speaker of each recording, or decide that it is none of them.
+
+Exit codes: 0 all recordings have names, 3 one is of nobody enrolled, 4 one has not enough evidence,
+1 one cannot be read (or another error), 2 a wrong call; of several, the first of 1, 4, 3 counts.
+"""
 
 import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.cli.commands.verify import no_decision, quality_json, quality_line, score_in_words
-from simple_spk.cli.messages import say
+from simple_spk.cli.commands.verify import (
+    answer_code,
+    no_decision,
+    quality_json,
+    quality_line,
+    score_in_words,
+)
+from simple_spk.cli.errors import DIFFERENT, UNDECIDED
+from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_decision, add_model, add_value, load_extractor
 from simple_spk.inference.decisions import Candidate, Identification
 
@@ -19,32 +30,39 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_model(parser)
 
 
-def run(options: Namespace) -> None:
+def run(options: Namespace) -> int:
     """Compare each recording with all voices, and print the decisions."""
     if options.top < 1:
         raise ValueError(f"--top is how many candidates to show, at least 1, not {options.top}")
     extractor = load_extractor(options, options.device)
     extractor.progress = True
     extractor.load_voices(options.voices)
-    answers = []
-    for path in options.recordings:
-        found = extractor.identify(path, prior=options.prior, false_accept_rate=options.far)
-        candidates = found.candidates[: options.top]
+    rule = {"prior": options.prior, "false_accept_rate": options.far, "top": options.top}
+    answers, codes = [], set()
+    each = extractor.identify_each(options.recordings, **rule)
+    for path, found in zip(options.recordings, each, strict=True):
+        if not isinstance(found, Identification):
+            warn(f"error: {found}")
+            answers.append({"recording": str(path), "error": str(found)})
+            codes.add(1)
+            continue
+        codes.add(answer_code(found.accepted))
         if options.json:
             answer = {"recording": str(path), **found._asdict()}
-            answer["candidates"] = [candidate._asdict() for candidate in candidates]
+            answer["candidates"] = [candidate._asdict() for candidate in found.candidates]
             answer["qualities"] = [quality_json(quality) for quality in found.qualities]
             answers.append(answer)
             continue
         say(_sentence(path, found))
         if options.far is not None:
             say(f"  {found.reason}")
-        for candidate in candidates:
+        for candidate in found.candidates:
             say(f"  {_line(candidate)}")
         for quality in found.qualities:
             say(quality_line("recording", quality))
     if options.json:
         print(json.dumps(answers))
+    return next((code for code in (1, UNDECIDED, DIFFERENT) if code in codes), 0)
 
 
 def _sentence(path: Path, found: Identification) -> str:

@@ -1,42 +1,71 @@
-"""Decide whether two recordings have the same speaker, with a probability and the reason."""
+"""Decide whether two recordings have the same speaker, with a probability and the reason.
+
+Several recordings of each speaker are compared with: simple-spk verify A1 A2 --against B1 B2
+
+Exit codes: 0 same speaker, 3 different speakers (or not accepted at --far), 4 not enough evidence,
+1 an error (also if only some of several recordings cannot be used), 2 a wrong call.
+"""
 
 import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.cli.messages import say
-from simple_spk.cli.options import add_decision, add_model, load_extractor
+from simple_spk.cli.errors import DIFFERENT, UNDECIDED
+from simple_spk.cli.messages import say, warn
+from simple_spk.cli.options import add_decision, add_model, add_value, load_extractor
 from simple_spk.inference.decisions import Decision, warnings
 from simple_spk.inference.speech_quality import RecordingQuality
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of verify."""
-    parser.add_argument("enroll", metavar="A", help="a recording of a known speaker")
-    parser.add_argument("test", metavar="B", help="the recording to verify")
+    what = "two recordings to compare; or, with --against, all recordings of the first speaker"
+    add_value(parser, "recordings RECORDING", what, str, nargs="+")
+    add_value(parser, "--against RECORDING", "recordings of the second speaker", str, nargs="+")
+    parser.set_defaults(wrong_call=parser.error)
     add_decision(parser)
     add_model(parser)
 
 
-def run(options: Namespace) -> None:
+def run(options: Namespace) -> int:
     """Compare, and print the decision."""
+    first, second = options.recordings, options.against
+    if second is None:
+        if len(first) != 2:
+            options.wrong_call("give two recordings, or those of the second speaker by --against")
+        first, second = first[:1], first[1:]
     extractor = load_extractor(options, options.device)
     extractor.progress = True
+    left_out: dict[str, str] = {}
     decision = extractor.verify(
-        options.enroll, options.test, prior=options.prior, false_accept_rate=options.far
+        first,
+        second,
+        prior=options.prior,
+        false_accept_rate=options.far,
+        left_out=lambda recording, error: left_out.update({str(recording): str(error)}),
     )
+    for message in left_out.values():
+        warn(f"left out: {message}")
+    code = 1 if left_out else answer_code(decision.accepted)
     if options.json:
         qualities = [[quality_json(one) for one in side] for side in decision.qualities]
         answer = decision._asdict() | {"sureness": decision.sureness, "qualities": qualities}
         print(json.dumps(answer))
-        return
+        return code
     say(_sentence(decision, options.far is not None))
     needs_reason = options.far or options.prior or decision.probability is None
     if decision.accepted is not None and needs_reason:
         say(f"  {decision.reason}")
-    for path, side in zip((options.enroll, options.test), decision.qualities, strict=True):
-        for quality in side:
+    for paths, side in zip((first, second), decision.qualities, strict=True):
+        used = [path for path in paths if path not in left_out]
+        for path, quality in zip(used, side, strict=False):  # without a decision there is none
             say(quality_line(path, quality))
+    return code
+
+
+def answer_code(accepted: bool | None) -> int:
+    """The exit code of an answer."""
+    return {True: 0, False: DIFFERENT, None: UNDECIDED}[accepted]
 
 
 def _sentence(decision: Decision, at_a_rate: bool) -> str:

@@ -1,0 +1,68 @@
+"""Identifying a recording of 5 s among 1,000 to 100,000 voices, beside embedding it alone.
+
+Both use the built-in model and samples in memory, in turns; "of embedding" is the ratio. The voices
+are random vectors of the usual length, read from a file as simple-spk enroll writes it. "16" are
+identified, and embedded, in one call.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from simple_spk.inference.extractor import Extractor
+from simple_spk.inference.speaker_store import FORMAT
+from tools.benchmarks.extract import RATE, data_folder, speech
+from tools.benchmarks.measure import Row, in_turns
+
+SECONDS, AT_ONCE = 5.0, 16
+NUMBERS_OF_VOICES = (1_000, 10_000, 100_000)
+
+
+def run(options: argparse.Namespace) -> list[Row]:
+    """Milliseconds per recording, alone and in a call of several."""
+    extractor = Extractor.load()
+    spoken = [speech(SECONDS, RATE, data_folder(options), seed) for seed in range(AT_ONCE)]
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for count in NUMBERS_OF_VOICES:
+            path = Path(folder, "voices.safetensors")
+            write_voices(path, count, extractor.embed(spoken[0], RATE), extractor.fingerprint)
+            extractor.load_voices(path)
+            times = in_turns(
+                {
+                    "embed 1": lambda: extractor.embed(spoken[0], RATE),
+                    "identify 1": lambda: extractor.identify(spoken[0], RATE),
+                    "embed 16": lambda: extractor.embed(spoken, RATE),
+                    "identify 16": lambda: extractor.identify_each(spoken, RATE),
+                },
+                rounds=7,
+            )
+            for at_once in (1, AT_ONCE):
+                embed, identify = (times[f"{what} {at_once}"] for what in ("embed", "identify"))
+                rows.append(
+                    {
+                        "voices": count,
+                        "recordings in a call": at_once,
+                        "embed, ms each": 1000 * embed / at_once,
+                        "identify, ms each": 1000 * identify / at_once,
+                        "of embedding": identify / embed,
+                    }
+                )
+    return rows
+
+
+def write_voices(path: Path, count: int, embedding: np.ndarray, fingerprint: str) -> None:
+    """A file of random voices as long as an embedding (1, dim)."""
+    table = np.random.default_rng(0).normal(size=(count, embedding.shape[1]))
+    table *= np.linalg.norm(embedding) / np.linalg.norm(table, axis=1, keepdims=True)
+    arrays: dict[str, np.ndarray] = {
+        "embeddings": table.astype(np.float32),
+        "recordings": np.ones(count, np.int64),
+        "seconds": np.full(count, SECONDS),
+    }
+    names = json.dumps([f"voice {number}" for number in range(count)])
+    save_file(arrays, path, {"format": FORMAT, "fingerprint": fingerprint, "names": names})
