@@ -42,6 +42,9 @@ TASKS = ("train", "embed", "enroll", "prepare", "export")
 # Names of files that are unfinished, are locks, or tell the history of a run.
 UNFINISHED = ("*.partial", "*.partial/*", "checkpoints/PARTIAL-*/*", "checkpoints/DELETED-*/*")
 HISTORY = (LOCK, "*.lock", "log.txt", "env.log", "train.py", "tensorboard/*", "checkpoints/*/*")
+JOURNALS = (
+    "*/journal.jsonl",
+)  # lines of work that was done until the failure; rewritten at the end
 FULL = ("disk full", "No space left on device")
 Files = dict[str, bytes]
 
@@ -176,7 +179,7 @@ def faults_of(
     faults = []
     if not broken.failed:
         return "", []  # the order of processes differed, and there were fewer operations
-    for name, content in files_in(output, (*HISTORY, *UNFINISHED)).items():
+    for name, content in files_in(output, (*HISTORY, *UNFINISHED, *JOURNALS)).items():
         known = [files[name] for files in (start, *expected.finals) if name in files]
         if known and content not in known:
             faults.append(f"{name} is not whole")

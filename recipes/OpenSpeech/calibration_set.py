@@ -1,10 +1,10 @@
 """Make a calibration set: python recipes/OpenSpeech/calibration_set.py DATA
 
 It holds the recordings of the validation speakers, cut to several durations, some with noise, a
-room or another channel. Every speaker of these corpora was recorded in one session; without the
-changes, a calibration would expect two sessions of a person to sound equally alike. Writes
-calibration.csv and calibration_trials.txt (all pairs within a corpus) to DATA, which prepare.py
-made.
+room, another channel or a codec. Most speakers of these corpora were recorded in one session;
+without the changes, a calibration would expect two sessions of a person to sound equally alike.
+Writes calibration.csv and calibration_trials.txt (all pairs within a corpus) to DATA, which
+prepare.py made.
 """
 
 import argparse
@@ -40,6 +40,7 @@ def make_calibration_set(data_folder: str | Path, seed: int = 0) -> int:
         probability=0.25,
         kinds=NOISE_KINDS,
         channel_probability=0.25,
+        codec_probability=0.25,
     )
     valid = read_manifest(data_folder / "valid.csv")
     ids = list(valid.row_of_id)

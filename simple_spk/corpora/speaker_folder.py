@@ -112,7 +112,7 @@ def find_usable(
     depth = Depth.SAMPLES if decode else Depth.SILENCE
     faults: list[Quarantined] = []
     with (
-        lock_folder(journal_path.with_name(f".{journal_path.stem}"), "inspecting files"),
+        lock_folder(journal_path.parent, "inspecting files"),
         contextlib.closing(
             Journal(journal_path, {"content": "inspected files"}, _Remembered)
         ) as journal,

@@ -201,7 +201,15 @@ def test_bad_trial_lists_are_named(
     trials.write_text("1 a0.wav other.wav\n0 a0.wav b0.wav\n")
     fails_naming(capsys, "other.wav", *where, trials)
     trials.write_text("1 a0.wav a1.wav\n0 a0.wav b0.wav\n")
-    fails_naming(capsys, "nowhere", *where, trials, "--audio-folder", tmp_path / "nowhere")
+    where = (
+        "evaluate",
+        "--model",
+        model_folder,
+        "--audio-folder",
+        tmp_path / "nowhere",
+        "--trials",
+    )
+    fails_naming(capsys, "nowhere", *where, trials)
 
 
 def test_mistakes_are_found_before_long_work(
@@ -240,5 +248,5 @@ def test_mistakes_are_found_before_long_work(
     for options, word in wrong.items():
         fails_naming(capsys, word, *command, *options)
     embed = ("embed", "--model", model_folder, audio_folder, "-o")
-    fails_naming(capsys, "name the .ark", *embed, tmp_path / "e.scp")
+    fails_naming(capsys, ".ark (with an .scp beside it)", *embed, tmp_path / "e.scp")
     fails_naming(capsys, "cannot be written", *embed, tmp_path / "file" / "e.npz")

@@ -251,7 +251,7 @@ def test_all_speakers_may_test_and_tables_of_other_parts_go(original, tmp_path):
     prepare_folder(original, tmp_path)
     prepare_folder(original, tmp_path, valid_fraction=0.0, test_fraction=1.0)
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("test.csv", "test_trials.txt", "quarantine.csv", "probes.jsonl")
+        *("test.csv", "test_trials.txt", "quarantine.csv", "probes.jsonl", ".lock")
     }
     assert len(rows_of(tmp_path / "test.csv")) == FILES
 
