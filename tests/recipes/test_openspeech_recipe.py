@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from recipes.OpenSpeech.average_models import average_models
 from recipes.OpenSpeech.calibration_set import make_calibration_set
 from recipes.OpenSpeech.corpora import (
     ARABIC_COMMANDS,
@@ -35,7 +37,12 @@ from recipes.OpenSpeech.words import FADE_SAMPLES, join_words, make_recordings
 from simple_spk.corpora.tables import Utterance
 from simple_spk.data.augmentation import Augmentation
 from simple_spk.data.manifest import read_manifest
+from simple_spk.inference.model import trained_model
+from simple_spk.inference.model_folder import load_model, save_model
 from simple_spk.inference.trial_evaluation import VerificationEvaluation
+from simple_spk.losses.simple import SimPLELoss
+from simple_spk.models.fbank import Fbank
+from simple_spk.models.resnet import ResNet
 
 ROOT = Path(__file__).parents[2]
 WORD_SECONDS = 0.9
@@ -525,3 +532,23 @@ def test_the_real_folder_is_split_as_it_says():
     split = split_open_speech(speech, valid_fraction=0.1, seed=0)
     assert len(split.test) == 145 and len(split.train) + len(split.valid) == 229
     assert not set(split.test) & {*split.train, *split.valid}
+
+
+def test_the_mean_of_two_models_keeps_the_length_of_the_first(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {"num_mels": 24, "width": 4, "blocks": (1, 1), "embedding_dim": 8}
+    head = {"form": "log_polar", "centered": True, "initial_length": 2.0}
+    encoders = [ResNet(**sizes, output=head), ResNet(**sizes, output={"centered": True})]
+    torch.nn.init.normal_(encoders[0].output.length.weight)
+    for name, encoder in zip("ab", encoders, strict=True):
+        save_model(tmp_path / name, trained_model(Fbank(num_mels=24), encoder, SimPLELoss()))
+    average_models(tmp_path / "a", tmp_path / "b", tmp_path / "mean")
+    a, b, mean = (load_model(tmp_path / name).encoder.state_dict() for name in ("a", "b", "mean"))
+    assert mean.keys() == a.keys()
+    for name, weights in mean.items():
+        expected = (a[name] + b[name]) / 2 if name in b and weights.ndim else a[name]
+        torch.testing.assert_close(weights, expected)
+    with pytest.raises(ValueError, match="exchange the two"):
+        average_models(tmp_path / "b", tmp_path / "a", tmp_path / "other")
+    with pytest.raises(FileExistsError):
+        average_models(tmp_path / "a", tmp_path / "b", tmp_path / "mean")
