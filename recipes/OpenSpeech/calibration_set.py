@@ -3,8 +3,8 @@
 It holds the recordings of the validation speakers, cut to several durations, some with noise, a
 room, another channel or a codec. Most speakers of these corpora were recorded in one session;
 without the changes, a calibration would expect two sessions of a person to sound equally alike.
-Writes calibration.csv and calibration_trials.txt (all pairs within a corpus) to DATA, which
-prepare.py made.
+Writes calibration.csv and calibration_trials.txt (pairs within a corpus, about as many of each) to
+DATA, which prepare.py made.
 """
 
 import argparse
@@ -24,9 +24,11 @@ from simple_spk.corpora.trial_lists import all_pairs, write_trials
 from simple_spk.data.audio import read_crop, read_recording
 from simple_spk.data.augmentation import Augmentation
 from simple_spk.data.manifest import read_manifest, write_manifest
+from simple_spk.data.trials import Trials
 from simple_spk.io.atomic_file import atomic_write
 
 DURATIONS_SECONDS = (None, 4.0, 2.0)  # None: the whole recording
+MOST_TRIALS = 5000  # of a corpus and kind (target or not)
 
 
 def make_calibration_set(data_folder: str | Path, seed: int = 0) -> int:
@@ -37,10 +39,10 @@ def make_calibration_set(data_folder: str | Path, seed: int = 0) -> int:
     augmentation = Augmentation(
         data_folder / "noises.csv",
         data_folder / "rooms.csv",
-        probability=0.25,
+        probability=0.1,
         kinds=NOISE_KINDS,
-        channel_probability=0.25,
-        codec_probability=0.25,
+        channel_probability=0.1,
+        codec_probability=0.1,
     )
     valid = read_manifest(data_folder / "valid.csv")
     ids = list(valid.row_of_id)
@@ -60,9 +62,25 @@ def make_calibration_set(data_folder: str | Path, seed: int = 0) -> int:
     speakers = [valid.speakers[number] for number in valid.speaker_of_row]
     write_manifest(data_folder / "calibration.csv", ids, wavs, seconds, speakers)
     corpora = [name.split("/")[0] for name in ids]
-    trials = all_pairs(ids, speakers, groups=corpora)
+    trials = balanced(all_pairs(ids, speakers, groups=corpora), seed)
     write_trials(data_folder / "calibration_trials.txt", trials)
     return len(trials)
+
+
+def balanced(trials: Trials, seed: int) -> Trials:
+    """At most MOST_TRIALS trials of each corpus and kind: large corpora do not decide alone."""
+    assert trials.is_target is not None
+    corpora = [name.split("/")[0] for name in trials.ids]
+    corpus_of = np.unique(corpora, return_inverse=True)[1][trials.enroll]
+    order = np.random.default_rng(seed).permutation(len(trials))
+    kept = [
+        rows[:MOST_TRIALS]
+        for corpus in range(corpus_of.max() + 1)
+        for is_target in (False, True)
+        if len(rows := order[(corpus_of == corpus)[order] & (trials.is_target == is_target)[order]])
+    ]
+    chosen = np.sort(np.concatenate(kept))
+    return Trials(trials.ids, trials.enroll[chosen], trials.test[chosen], trials.is_target[chosen])
 
 
 def run(data_folder: Path) -> None:

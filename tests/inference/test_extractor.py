@@ -484,7 +484,7 @@ def test_the_built_in_model_is_small_calibrated_and_documented() -> None:
 @pytest.mark.skipif(not BUILTIN.is_dir(), reason="this copy comes without a model")
 @pytest.mark.skipif("SIMPLE_SPK_DATA" not in os.environ, reason="SIMPLE_SPK_DATA is not set")
 def test_the_built_in_model_knows_voices_apart() -> None:
-    folder = Path(os.environ["SIMPLE_SPK_DATA"], "speech", "audiomnist")
+    folder = Path(os.environ["SIMPLE_SPK_DATA"], "speech", "speechocean762")
     speakers = sorted(folder.iterdir())[-3:]
     extractor = Extractor.load()
     for speaker in speakers[:2]:
