@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 HeadForm = Literal["cartesian", "polar", "log_polar"]
-LARGEST_LOG_LENGTH = 1.5  # log-polar lengths stay within this factor's e-th power of the initial
+LARGEST_LOG_LENGTH = 1.5  # log-polar lengths stay within a factor of e^1.5 of the initial length
 
 
 class EmbeddingHead(nn.Module):
