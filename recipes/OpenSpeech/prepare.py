@@ -5,24 +5,28 @@ sources are joined. Corpora with test speakers of their own keep them; a hash of
 validation speakers among the others. Trials stay within a corpus, because microphones differ
 between corpora, and target trials are across sessions where these are known. DATA gets train.csv,
 valid.csv, test.csv, trial lists for validation and test, over all corpora and for each (all pairs;
-of 8 recordings per speaker in the test), and valid_2s.csv and test_2s.csv: the same IDs with 2 s
-from the middle of each recording, for the same lists.
+of 8 recordings per speaker in the test). For the same lists, valid_2s.csv and test_2s.csv have the
+middle 2 s of each recording, valid_noise.csv and test_noise.csv the recording in noise at 10 dB.
 """
 
 import argparse
 import logging
 import os
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import soundfile
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from recipes.OpenSpeech.sounds import make_noise
 from recipes.OpenSpeech.sources import (
     FINDERS,
     OpenSpeech,
@@ -46,11 +50,14 @@ from simple_spk.corpora.tables import (
     write_utterances,
 )
 from simple_spk.corpora.trial_lists import all_pairs, plain_id, write_trials
-from simple_spk.data.audio import read_crop
+from simple_spk.data.audio import read_crop, read_recording
+from simple_spk.data.augmentation import with_noise
 from simple_spk.io.atomic_file import atomic_write
 
 logger = logging.getLogger(__name__)
+CONDITIONS = ("2s", "noise")
 CROP_SAMPLES = 2 * SAMPLE_RATE
+NOISE_DB = 10.0  # below the speech
 # Of each speaker, in the lists of single corpora: all of few validation recordings.
 RECORDINGS_IN_PAIRS = 8
 MOST_VALID_RECORDINGS = 1000  # half a million pairs
@@ -98,7 +105,9 @@ def prepare_open_speech(
     split = split_open_speech(speech, valid_fraction, seed)
     for part, speakers in (("valid", split.valid), ("test", split.test)):
         chosen = of_speakers(speech.recordings, speakers)
-        write_utterances(data_folder / f"{part}_2s.csv", cut_crops(chosen, data_folder, workers))
+        for condition in CONDITIONS:
+            changed = under_condition(chosen, condition, data_folder, workers)
+            write_utterances(data_folder / f"{part}_{condition}.csv", changed)
         write_lists_of_corpora(data_folder, part, chosen)
     # Last, because tables that are there are taken for a finished preparation.
     return write_speaker_tables(data_folder, speech.recordings, split, maximum_trials, seed)
@@ -162,23 +171,41 @@ def write_lists_of_corpora(data_folder: Path, part: str, recordings: list[Uttera
             write_trials(path, trials)
 
 
-def cut_crops(test: list[Utterance], data_folder: Path, workers: int) -> list[Utterance]:
-    """The middle 2 s of recordings, as files below ``data_folder``/audio_2s.
+def under_condition(
+    recordings: list[Utterance], condition: str, data_folder: Path, workers: int
+) -> list[Utterance]:
+    """Recordings under a condition, as files below ``data_folder``/audio_CONDITION.
 
-    Shorter recordings are repeated. Crops that are newer than their recording are kept.
+    Files that are newer than their recording are kept.
     """
 
-    def cut(recording: Utterance) -> Utterance:
-        name = Path("audio_2s") / f"{plain_id(recording.name)}.flac"
+    def change(recording: Utterance) -> Utterance:
+        name = Path(f"audio_{condition}") / f"{plain_id(recording.name)}.flac"
         path, source = data_folder / name, data_folder / recording.path
         if not path.is_file() or path.stat().st_mtime_ns < source.stat().st_mtime_ns:
-            crop = read_crop(source, CROP_SAMPLES, 0.5, SAMPLE_RATE)
+            make = middle_crop if condition == "2s" else in_noise
+            waveform = make(source, recording.name)
             with atomic_write(path) as partial:
-                soundfile.write(partial, crop, SAMPLE_RATE, subtype="PCM_16", format="FLAC")
-        return recording._replace(path=name.as_posix(), duration_seconds=CROP_SAMPLES / SAMPLE_RATE)
+                soundfile.write(partial, waveform, SAMPLE_RATE, subtype="PCM_16", format="FLAC")
+        seconds = soundfile.info(path).duration
+        return recording._replace(path=name.as_posix(), duration_seconds=seconds)
 
     with ThreadPoolExecutor(workers) as pool:
-        return list(tqdm(pool.map(cut, test), total=len(test), unit="file", desc="2 s crops"))
+        changed = pool.map(change, recordings)
+        return list(tqdm(changed, total=len(recordings), unit="file", desc=condition))
+
+
+def middle_crop(path: Path, _name: str) -> NDArray[np.float32]:
+    """The middle 2 s of a recording; a shorter one is repeated."""
+    return read_crop(path, CROP_SAMPLES, 0.5, SAMPLE_RATE)
+
+
+def in_noise(path: Path, name: str) -> NDArray[np.float32]:
+    """A recording in noise at NOISE_DB, drawn by the recording's name."""
+    speech = read_recording(path, SAMPLE_RATE)
+    noise = make_noise(np.random.default_rng(zlib.crc32(name.encode())))
+    mixed = with_noise(speech, np.resize(noise, len(speech)).astype(np.float32), NOISE_DB)
+    return mixed / max(1.0, float(np.abs(mixed).max()))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

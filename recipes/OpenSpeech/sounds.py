@@ -4,7 +4,7 @@ Recorded ones (simple-spk prepare musan, simple-spk prepare rooms) are better if
 are enough to keep a network from learning a speaker's single microphone instead of the voice.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,6 @@ import soundfile
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from recipes.OpenSpeech.prepare import prepare_open_speech
 from simple_spk import SAMPLE_RATE
 from simple_spk.data.audio import read_crop
 from simple_spk.data.augmentation import NoiseKind, random_filter
@@ -26,16 +25,6 @@ REVERBERATION_SECONDS = (0.1, 0.7)  # until an echo is 60 dB down
 HUM_HERTZ = (50.0, 60.0)
 
 Make = Callable[[np.random.Generator], NDArray[np.floating]]
-
-
-def prepare_with_sounds(
-    data_folder: str | Path,
-    prepared: str | Path | Sequence[str | Path] | None = None,
-    without: Sequence[str] = (),
-) -> None:
-    """Prepare the corpora as ``prepare_open_speech`` does, and make sounds for augmentation."""
-    prepare_open_speech(data_folder, prepared, without=without)
-    make_sounds(data_folder)
 
 
 def make_sounds(data_folder: str | Path, count: int = 300, seed: int = 0) -> None:

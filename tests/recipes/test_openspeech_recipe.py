@@ -25,6 +25,7 @@ from recipes.OpenSpeech.corpora import (
     find_speechocean762,
     find_words,
 )
+from recipes.OpenSpeech.evaluation_lists import evaluation_lists
 from recipes.OpenSpeech.prepare import (
     main,
     prepare_open_speech,
@@ -221,6 +222,27 @@ def test_crops_are_the_middle_of_their_recordings(data):
         start = (len(recording) - len(crop) + 1) // 2
         assert len(crop) == 32000
         assert np.abs(crop - recording[start : start + 32000]).max() < 1e-4
+
+
+def test_noise_is_10_db_below_the_speech(data):
+    whole, noisy = (read_manifest(data / name) for name in ("test.csv", "test_noise.csv"))
+    for row in range(len(noisy)):
+        mixed, _ = soundfile.read(noisy.wav(row))
+        speech, _ = soundfile.read(whole.wav(row))
+        gain = np.dot(mixed, speech) / np.dot(speech, speech)  # below 1 if the sum would clip
+        noise = mixed / gain - speech
+        level = 10 * np.log10(np.sum(speech**2) / np.sum(noise**2))
+        assert level == pytest.approx(10.0, abs=0.5)
+
+
+def test_experiments_are_evaluated_on_every_corpus_and_condition(data, tmp_path):
+    lists = evaluation_lists(data, "test")
+    corpora = {path.stem.removeprefix("test_trials_") for path in data.glob("test_trials_*.txt")}
+    assert set(lists) == {f"{one}{end}" for one in corpora for end in ("", "_2s", "_noise")}
+    noisy = lists["audiomnist_noise"]()
+    assert all("audio_noise" in str(path) for path in noisy.recordings.paths)
+    with pytest.raises(FileNotFoundError, match=r"prepare\.py"):
+        evaluation_lists(tmp_path, "test")
 
 
 def test_a_second_run_makes_nothing_again_but_new_words_do(downloads, data, noisy_tone, tmp_path):

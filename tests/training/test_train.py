@@ -59,7 +59,8 @@ def write_extras(folder):
     from simple_spk.data.manifest import write_manifest
 
     for part in ("valid", "test"):
-        shutil.copy(folder / f"{part}.csv", folder / f"{part}_2s.csv")
+        for condition in ("2s", "noise"):
+            shutil.copy(folder / f"{part}.csv", folder / f"{part}_{condition}.csv")
         for corpus in ("speechocean762", "audiomnist"):
             shutil.copy(folder / f"{part}_trials.txt", folder / f"{part}_trials_{corpus}.txt")
     for kind in ("noise", "music", "speech", "babble", "room"):
