@@ -30,8 +30,13 @@ from simple_spk import Extractor
 from simple_spk.cli.errors import exit_code
 from simple_spk.data.manifest import read_manifest
 from simple_spk.data.trials import read_trials
-from simple_spk.evaluation.calibration import SOUND_MEASURES, Calibration, quality_measures
-from simple_spk.evaluation.enrollment import at_length, joined_measures
+from simple_spk.evaluation.calibration import (
+    SOUND_MEASURES,
+    Calibration,
+    at_length,
+    joined_measures,
+    quality_measures,
+)
 from simple_spk.evaluation.metrics import summary
 from simple_spk.io.atomic_file import write_json
 

@@ -327,6 +327,30 @@ def pair_measures(enroll: Quality, test: Quality) -> dict[str, Values]:
     return found
 
 
+def at_length(
+    embeddings: NDArray[np.floating], lengths: NDArray[np.floating]
+) -> NDArray[np.floating]:
+    """Embeddings (n, dim) brought to lengths (n,); those of length 0 stay.
+
+    The mean of embeddings is shorter than they are, the more so the more they are. A length means
+    confidence, which more recordings do not lower.
+    """
+    found = np.linalg.norm(embeddings.astype(np.float64), axis=1)
+    return embeddings * (lengths / np.where(found > 0.0, found, np.inf))[:, None]
+
+
+def joined_measures(
+    measures: NDArray[np.float64], recordings: NDArray[np.integer] | None = None
+) -> NDArray[np.float64]:
+    """The measures (k,) of several recordings (n, k) together; the first are SOUND_MEASURES.
+
+    Speech and recordings add up; of the others it is the mean, weighted by ``recordings`` (n,).
+    """
+    joined = np.average(measures, axis=0, weights=recordings)
+    joined[:2] = np.logaddexp.reduce(measures[:, :2], axis=0)
+    return joined
+
+
 def _minimum(
     features: Values, ridge: Values, as_target: Values, as_nontarget: Values, target_prior: float
 ) -> Values:

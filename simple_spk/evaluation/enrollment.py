@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simple_spk.data.manifest import read_manifest
 from simple_spk.data.text_table import numbered_lines, shown
 from simple_spk.data.trials import Trials
-from simple_spk.evaluation.calibration import SOUND_MEASURES
+from simple_spk.evaluation.calibration import SOUND_MEASURES, at_length, joined_measures
 from simple_spk.evaluation.embedding_files import Embeddings
 
 # The mean of embeddings as they are, in which long and clear recordings count more (SimPLE's
@@ -88,30 +88,6 @@ def embeddings_of_trials(
         lengths = np.linalg.norm(parts.astype(np.float64), axis=1)
         means = at_length(means, np.add.reduceat(lengths, starts) / sizes)
     return means.astype(np.float32)
-
-
-def at_length(
-    embeddings: NDArray[np.floating], lengths: NDArray[np.floating]
-) -> NDArray[np.floating]:
-    """Embeddings (n, dim) brought to lengths (n,); those of length 0 stay.
-
-    The mean of embeddings is shorter than they are, the more so the more they are. A length means
-    confidence, which more recordings do not lower.
-    """
-    found = np.linalg.norm(embeddings.astype(np.float64), axis=1)
-    return embeddings * (lengths / np.where(found > 0.0, found, np.inf))[:, None]
-
-
-def joined_measures(
-    measures: NDArray[np.float64], recordings: NDArray[np.integer] | None = None
-) -> NDArray[np.float64]:
-    """The measures (k,) of several recordings (n, k) together; the first are SOUND_MEASURES.
-
-    Speech and recordings add up; of the others it is the mean, weighted by ``recordings`` (n,).
-    """
-    joined = np.average(measures, axis=0, weights=recordings)
-    joined[:2] = np.logaddexp.reduce(measures[:, :2], axis=0)
-    return joined
 
 
 def read_durations(manifest: str | Path) -> dict[str, float]:

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from simple_spk import LONGEST_SECONDS
 from simple_spk.distributed import gather_objects, require_usable_device
-from simple_spk.evaluation.calibration import pair_measures
-from simple_spk.evaluation.enrollment import joined_measures
+from simple_spk.evaluation.calibration import joined_measures, pair_measures
 from simple_spk.inference.batch_embedding import (
     EmbeddedBatch,
     ExtractionOptions,

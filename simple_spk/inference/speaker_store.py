@@ -17,8 +17,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save
 
-from simple_spk.evaluation.calibration import SOUND_MEASURES, recording_measures
-from simple_spk.evaluation.enrollment import at_length, joined_measures
+from simple_spk.evaluation.calibration import (
+    SOUND_MEASURES,
+    at_length,
+    joined_measures,
+    recording_measures,
+)
 from simple_spk.inference.speech_quality import SPEECH_LIMITS_SECONDS
 from simple_spk.io.array_file import open_safetensors
 from simple_spk.io.atomic_file import atomic_write, lock_file
