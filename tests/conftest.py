@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.ratio_spread import Spread
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import load_model, save_model
 from simple_spk.losses.simple import SimPLELoss
@@ -153,7 +154,9 @@ def unlabeled(tmp_path: Path) -> Path:
 @pytest.fixture
 def calibrated_folder(model_folder: Path) -> Path:
     """A model folder whose calibration accepts nearly all pairs, with two measured rates."""
-    pairs = ((0.1, 2.0), (0.01, 400.0))
-    calibration = Calibration(1.0, 5.0, {"least_length": 0.01}, 0.5, "list", 1000, 10, pairs)
+    spread = Spread({}, {}, ((0.1, 2.0), (0.01, 400.0)), 990)
+    calibration = Calibration(
+        1.0, 5.0, {"least_length": 0.01}, 0.5, "list", 1000, 10, nontarget_spread=spread
+    )
     save_model(model_folder, load_model(model_folder)._replace(calibration=calibration))
     return model_folder

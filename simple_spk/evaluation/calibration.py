@@ -1,21 +1,22 @@
 """Calibration: scores as natural-log likelihood ratios, learned by logistic regression.
 
-    llr = offset + weight * score + the sum of weight * quality measure
+    llr = offset + slope * score + the sum of weight * quality measure
 
-trained on one list and applied to others. The classes are weighted by the target prior, whatever
-their numbers of trials: the ratios are best for applications with that share of targets. The
-default 0.01 is that of the usual minDCF; 0.5 minimizes Cllr.
+where the slope may depend on the quality measures, too: a score of two noisy recordings is weaker
+evidence than one of two clear ones. It is trained on one list and applied to others. The classes
+are weighted by the target prior, whatever their numbers of trials: the ratios are best for
+applications with that share of targets. The default 0.01 is that of the usual minDCF; 0.5 minimizes
+Cllr.
 
 If the scores separate the classes without an error, any scale would fit them. Then one non-target
 counts as if it had scored like the targets, and one target like the non-targets, so that ratios are
 limited by the number of trials (as with Platt's smoothed labels, but for any prior).
 """
 
-import itertools
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,23 +25,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simple_spk.evaluation.error_rates import checked_trials, require_all
+from simple_spk.evaluation.ratio_spread import Spread, checked_levels, fit_spread
 from simple_spk.io.atomic_file import write_text
 from simple_spk.io.input_file import read_file
 
-VERSION = 2
-# False-accept rates whose thresholds are learned, as far as ten false accepts or more are expected.
-RATES = (0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
-FEWEST_FALSE_ACCEPTS = 10
+VERSION = 3
+FEWEST_FALSE_ACCEPTS = 10  # expected in a list: with fewer, a rate counts as not measured
 RIDGE = 1e-9  # on weights of standardized features: bounds that of a feature that adds nothing
 LARGEST_BYTES = 100_000  # of a file
+MEASURE_RIDGE = 1e-3  # the same where the slope depends on measures: keeps it from extremes
+LEAST_SLOPE_SHARE = 0.2  # of the mean slope: however bad the quality, more score is more evidence
 DURATION = "log_duration"  # suffix of the names of the quality measures of durations
+# Measures of the sound of recordings: the logarithms of the seconds of speech and of how many they
+# are, the signal-to-noise ratio, and 1 for a telephone's band (0 otherwise).
+SOUND_MEASURES = ("log_speech", "log_recordings", "signal_to_noise_db", "narrow_band")
 
 Values = NDArray[np.float64]
 Quality = Mapping[str, NDArray[np.floating]]  # measures (n,) of the n trials, by name
 
 
 class RateThreshold(NamedTuple):
-    """The least accepted ratio at a false-accept rate; extrapolated if the list was too short."""
+    """The least accepted ratio at a false-accept rate; extrapolated if beyond the list."""
 
     log_likelihood_ratio: float
     extrapolated: bool
@@ -57,51 +62,97 @@ class Calibration:
     trained_on: str
     trials: int
     targets: int
-    # False-accept rates, falling, each with the ratio to accept from, measured on the non-targets.
-    false_accept_thresholds: tuple[tuple[float, float], ...] = ()
     # Least and greatest value of each measure; one outside is clipped: nothing is known about it.
     quality_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    quality_means: dict[str, float] = field(default_factory=dict)
+    # What a unit of a measure adds to the weight of the score, which stays above the least slope.
+    slope_weights: dict[str, float] = field(default_factory=dict)
+    least_slope: float = 0.0
+    # The ratios of both classes; unknown in old files.
+    nontarget_spread: Spread | None = None
+    target_spread: Spread | None = None
 
     @property
     def needs_durations(self) -> bool:
         """Whether one of the quality measures is of durations."""
         return any(name.endswith(DURATION) for name in self.quality_weights)
 
+    @property
+    def needs_sound(self) -> bool:
+        """Whether one of the quality measures is of the sound of recordings."""
+        return any(name.endswith(SOUND_MEASURES) for name in self.quality_weights)
+
     def apply(self, scores: ArrayLike, quality: Quality | None = None) -> Values:
         """Natural-log likelihood ratios (n,) of scores (n,) and the quality measures they need."""
+        values = np.asarray(scores, dtype=np.float64)
+        measures = self._measures(self.quality_weights, quality, len(values))
+        slopes = np.full(len(values), self.score_weight)
+        for name, weight in self.slope_weights.items():
+            slopes += weight * measures[name]
+        if self.slope_weights:
+            slopes = np.maximum(slopes, self.least_slope)
+        ratios = self.offset + slopes * values
+        for name, weight in self.quality_weights.items():
+            ratios += weight * measures[name]
+        if not np.isfinite(ratios).all():
+            raise ValueError("this calibration gives ratios that are not finite: train it again")
+        return ratios
+
+    def _measures(
+        self, names: Collection[str], quality: Quality | None, count: int
+    ) -> dict[str, Values]:
+        """Measures (count,) by name, within their ranges."""
         given = quality or {}
-        absent = sorted(set(self.quality_weights) - set(given))
+        absent = sorted(set(names) - set(given))
         if absent:
             raise ValueError(
                 f"this calibration needs the quality measures {', '.join(absent)}: give what they "
                 "are made of, or train one without them"
             )
-        ratios = self.offset + self.score_weight * np.asarray(scores, dtype=np.float64)
-        for name, weight in self.quality_weights.items():
+        found = {}
+        for name in names:
             low, high = self.quality_ranges.get(name, (-np.inf, np.inf))
-            ratios += weight * _measure(name, given[name], len(ratios)).clip(low, high)
-        if not np.isfinite(ratios).all():
-            raise ValueError("this calibration gives ratios that are not finite: train it again")
-        return ratios
+            found[name] = _measure(name, given[name], count).clip(low, high)
+        return found
 
-    def threshold_at(self, false_accept_rate: float, voices: int = 1) -> RateThreshold:
-        """The ratio from which acceptance is wrong for at most that share of non-targets.
+    def threshold_at(
+        self, false_accept_rate: float, voices: int = 1, quality: Quality | None = None
+    ) -> RateThreshold:
+        """The ratio from which acceptance is wrong for at most that share of non-targets with the
+        same quality measures (1,), or with mean ones.
 
-        Several voices share the rate. Between measured rates the ratio is interpolated over their
-        logarithms. Below the lowest one, at most exp(-t) of non-targets have a calibrated ratio of
-        t or more, and the share falls as fast from the last measured point on: the stricter counts.
+        Several voices share the rate, that of a stranger being accepted as any of them.
+        """
+        if quality is None:
+            quality = {name: np.array([mean]) for name, mean in self.quality_means.items()}
+        ratio = float(self.thresholds_at(false_accept_rate / voices, quality, 1)[0])
+        count = 0 if self.nontarget_spread is None else self.nontarget_spread.count
+        expected = false_accept_rate / voices * count
+        return RateThreshold(ratio, expected < FEWEST_FALSE_ACCEPTS)
+
+    def thresholds_at(
+        self, false_accept_rate: float, quality: Quality | None, count: int
+    ) -> Values:
+        """The ratios (count,) that this share of non-targets with measures (count,) reaches.
+
+        Without a spread of non-targets: at most exp(-t) of them have a calibrated ratio of t or
+        more.
         """
         if not 0.0 < false_accept_rate < 1.0:
             raise ValueError(f"a FAR lies strictly between 0 and 1, not {false_accept_rate}")
-        false_accept_rate /= voices
-        wanted = -math.log(false_accept_rate)
-        if not self.false_accept_thresholds:
-            return RateThreshold(wanted, True)
-        last_rate, last_ratio = self.false_accept_thresholds[-1]
-        if false_accept_rate < last_rate:
-            return RateThreshold(max(wanted, last_ratio + wanted + math.log(last_rate)), True)
-        rates, ratios = np.array(self.false_accept_thresholds).T
-        return RateThreshold(float(np.interp(wanted, -np.log(rates), ratios)), False)
+        spread = self.nontarget_spread
+        if spread is None:
+            return np.full(count, -math.log(false_accept_rate))
+        measures = self._measures(spread.measures, quality, count)
+        return np.broadcast_to(spread.at(false_accept_rate, measures), count)
+
+    def miss_rates(self, thresholds: ArrayLike, quality: Quality | None = None) -> Values | None:
+        """The expected shares (n,) of targets below ratios (n,); None if they are not known."""
+        if self.target_spread is None:
+            return None
+        limits = np.asarray(thresholds, dtype=np.float64)
+        measures = self._measures(self.target_spread.measures, quality, len(limits))
+        return 1.0 - self.target_spread.above(limits, measures)
 
     def plain(self) -> dict[str, Any]:
         """All of it as plain data, for JSON and YAML."""
@@ -111,14 +162,33 @@ class Calibration:
     @classmethod
     def from_plain(cls, content: object) -> "Calibration":
         """The calibration that plain data of ``plain`` describe; anything else is a ValueError."""
-        if not isinstance(content, dict) or content.get("calibration_version") != VERSION:
+        if not isinstance(content, dict) or content.get("calibration_version") not in (2, VERSION):
             raise ValueError(f"no calibration of version {VERSION}")
-        content = {name: value for name, value in content.items() if name != "calibration_version"}
+        content = dict(content)
+        levels = content.pop("false_accept_thresholds", None)
+        if content.pop("calibration_version") == 2:
+            new = {"quality_means": {}, "slope_weights": {}, "least_slope": 0.0}
+            content |= new | {"nontarget_spread": None, "target_spread": None}
         if problem := _problem(content):
             raise ValueError(problem)
-        pairs, ranges = content["false_accept_thresholds"], content["quality_ranges"]
-        content["false_accept_thresholds"] = tuple((float(r), float(t)) for r, t in pairs)
+        ranges = content["quality_ranges"]
         content["quality_ranges"] = {name: (float(a), float(b)) for name, (a, b) in ranges.items()}
+        for name in ("nontarget_spread", "target_spread"):
+            if content[name] is not None:
+                try:
+                    content[name] = Spread.from_plain(
+                        content[name], set(content["quality_weights"])
+                    )
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from error
+        if levels is not None:
+            try:
+                table = checked_levels(levels)
+            except ValueError as error:
+                raise ValueError(f"false_accept_thresholds: {error}") from error
+            if table:
+                count = max(1, content["trials"] - content["targets"])
+                content["nontarget_spread"] = Spread({}, {}, table, count)
         return cls(**content)
 
     def save(self, path: str | Path) -> None:
@@ -145,11 +215,13 @@ def train_calibration(
     quality: Quality | None = None,
     target_prior: float = 0.01,
     trained_on: str = "",
+    variable_slope: bool = False,
 ) -> Calibration:
     """The calibration of scores (n,) whose labels (n,) are known.
 
     Minimizes the cross-entropy of the labels at ``target_prior``, a convex function, by Newton's
     method with exact derivatives; features are standardized inside, so their units do not matter.
+    With ``variable_slope``, the weight of the score depends on the quality measures, too.
     """
     if not 0.0 < target_prior < 1.0:
         raise ValueError(f"target_prior must lie strictly between 0 and 1, not {target_prior}")
@@ -160,38 +232,53 @@ def train_calibration(
     means, deviations = np.array([[x.mean(), x.std()] for x in columns]).T
     # Rounding alone gives a constant feature some deviation; scaled up, that would be a feature.
     deviations[deviations <= 1e-12 * np.abs(means)] = np.inf
-    features = np.stack([*((np.stack(columns, 1) - means) / deviations).T, np.ones(len(labels))])
+    standard = (np.stack(columns, 1) - means) / deviations
+    products = (standard[:, :1] * standard[:, 1:] if variable_slope else standard[:, :0]).T
+    features = np.concatenate([standard.T, products, np.ones((1, len(labels)))])
+    ridges = np.full(len(features), MEASURE_RIDGE if variable_slope else RIDGE)
+    ridges[[0, -1]] = RIDGE, 0.0
     nontargets = len(labels) - targets
     as_target = np.where(labels, target_prior / targets, 0.0)
     as_nontarget = np.where(labels, 0.0, (1.0 - target_prior) / nontargets)
-    weights = _minimum(features, as_target, as_nontarget, target_prior)
+    weights = _minimum(features, ridges, as_target, as_nontarget, target_prior)
     fitted = weights @ features
     if fitted[labels].min() >= fitted[~labels].max() and fitted.min() < fitted.max():
         as_target[~labels] = target_prior / ((targets + 2) * nontargets)
         as_nontarget[labels] = (1.0 - target_prior) / ((nontargets + 2) * targets)
-        weights = _minimum(features, as_target, as_nontarget, target_prior)
-    slopes = weights[:-1] / deviations
+        weights = _minimum(features, ridges, as_target, as_nontarget, target_prior)
+    slopes = weights[: len(named)] / deviations
+    # (score - mean) * (measure - mean) is a slope, a weight of the measure, and a constant.
+    turns = np.zeros(len(named) - 1)
+    if variable_slope:
+        turns = weights[len(named) : -1] / deviations[0] / deviations[1:]
+    measure_names = list(named)[1:]
     trained = Calibration(
-        score_weight=float(slopes[0]),
-        offset=float(weights[-1] - slopes @ means),
-        quality_weights=dict(zip(list(named)[1:], slopes[1:].tolist(), strict=True)),
+        score_weight=float(slopes[0] - turns @ means[1:]),
+        offset=float(weights[-1] - slopes @ means + turns @ means[1:] * means[0]),
+        quality_weights=dict(
+            zip(measure_names, (slopes[1:] - turns * means[0]).tolist(), strict=True)
+        ),
         target_prior=target_prior,
         trained_on=trained_on,
         trials=len(labels),
         targets=targets,
         quality_ranges={
             name: (float(values.min()), float(values.max()))
-            for name, values in list(zip(named, columns, strict=True))[1:]
+            for name, values in zip(measure_names, columns[1:], strict=True)
         },
+        quality_means=dict(zip(measure_names, means[1:].tolist(), strict=True)),
+        slope_weights=dict(
+            zip(measure_names, turns.tolist(), strict=True) if variable_slope else ()
+        ),
+        least_slope=float(max(0.0, LEAST_SLOPE_SHARE * slopes[0])),
     )
-    falling = np.sort(trained.apply(columns[0], quality)[~labels])[::-1]
-    # Just above the first one that must not be accepted: right with any number of ties.
-    thresholds = tuple(
-        (rate, float(np.nextafter(falling[int(rate * nontargets)], np.inf)))
-        for rate in RATES
-        if int(rate * nontargets) >= FEWEST_FALSE_ACCEPTS
-    )
-    return replace(trained, false_accept_thresholds=thresholds)
+    ratios = trained.apply(columns[0], quality)
+    measures = dict(zip(measure_names, columns[1:], strict=True))
+    spreads = [
+        fit_spread(ratios[of_class], {name: x[of_class] for name, x in measures.items()})
+        for of_class in (~labels, labels)
+    ]
+    return replace(trained, nontarget_spread=spreads[0], target_spread=spreads[1])
 
 
 def quality_measures(
@@ -199,17 +286,19 @@ def quality_measures(
     test: NDArray[np.integer],
     durations_seconds: NDArray[np.floating] | None = None,
     embeddings: NDArray[np.floating] | None = None,
+    measures: Quality | None = None,
 ) -> dict[str, Values]:
     """Quality measures (n,) of trials whose sides (n,) are rows of what is known of recordings.
 
     Of ``durations_seconds`` (recordings,) the logarithm, of ``embeddings`` (recordings, dim) the
-    length, which grows with the confidence of a SimPLE encoder; of both the lesser and the greater
-    of the two sides, so that enrollment and test can change places.
+    length, which grows with the confidence of a SimPLE encoder, and of further ``measures``
+    (recordings,) by name; of all of them the lesser and the greater of the two sides, so that
+    enrollment and test can change places. Their difference is the mismatch of the sides.
     """
     lengths = None
     if embeddings is not None:
         lengths = np.linalg.norm(embeddings.astype(np.float64), axis=1)
-    of_recordings = recording_measures(durations_seconds, lengths)
+    of_recordings = recording_measures(durations_seconds, lengths, measures)
     first, second = ({n: v[side] for n, v in of_recordings.items()} for side in (enroll, test))
     return pair_measures(first, second)
 
@@ -217,6 +306,7 @@ def quality_measures(
 def recording_measures(
     durations_seconds: NDArray[np.floating] | None = None,
     embedding_lengths: NDArray[np.floating] | None = None,
+    measures: Quality | None = None,
 ) -> dict[str, Values]:
     """The measures (n,) of n recordings or voices, of which those of trials are made."""
     found: dict[str, Values] = {}
@@ -225,7 +315,7 @@ def recording_measures(
         found[DURATION] = np.log(durations_seconds.astype(np.float64))
     if embedding_lengths is not None:
         found["length"] = embedding_lengths.astype(np.float64)
-    return found
+    return found | {name: values.astype(np.float64) for name, values in (measures or {}).items()}
 
 
 def pair_measures(enroll: Quality, test: Quality) -> dict[str, Values]:
@@ -237,19 +327,43 @@ def pair_measures(enroll: Quality, test: Quality) -> dict[str, Values]:
     return found
 
 
+def at_length(
+    embeddings: NDArray[np.floating], lengths: NDArray[np.floating]
+) -> NDArray[np.floating]:
+    """Embeddings (n, dim) brought to lengths (n,); those of length 0 stay.
+
+    The mean of embeddings is shorter than they are, the more so the more they are. A length means
+    confidence, which more recordings do not lower.
+    """
+    found = np.linalg.norm(embeddings.astype(np.float64), axis=1)
+    return embeddings * (lengths / np.where(found > 0.0, found, np.inf))[:, None]
+
+
+def joined_measures(
+    measures: NDArray[np.float64], recordings: NDArray[np.integer] | None = None
+) -> NDArray[np.float64]:
+    """The measures (k,) of several recordings (n, k) together; the first are SOUND_MEASURES.
+
+    Speech and recordings add up; of the others it is the mean, weighted by ``recordings`` (n,).
+    """
+    joined = np.average(measures, axis=0, weights=recordings)
+    joined[:2] = np.logaddexp.reduce(measures[:, :2], axis=0)
+    return joined
+
+
 def _minimum(
-    features: Values, as_target: Values, as_nontarget: Values, target_prior: float
+    features: Values, ridge: Values, as_target: Values, as_nontarget: Values, target_prior: float
 ) -> Values:
     """The weights (k,) of features (k, n), the last of which is 1, with the least cross-entropy.
 
-    A trial counts as a target with one mass (n,), and as a non-target with another.
+    ridge (k,) is on their squares. A trial counts as a target with one mass (n,), and as a
+    non-target with another.
     """
     # Imported here: applying a calibration does not need it.
     from scipy.optimize import minimize
     from scipy.special import expit
 
     prior_log_odds = math.log(target_prior / (1.0 - target_prior))
-    ridge = np.append(np.full(len(features) - 1, RIDGE), 0.0)
 
     def cost(weights: Values) -> tuple[float, Values]:
         log_odds = weights @ features + prior_log_odds
@@ -288,7 +402,16 @@ def _problem(content: dict[str, Any]) -> str | None:
     quality, ranges = content["quality_weights"], content["quality_ranges"]
     if not isinstance(quality, dict):
         return "quality_weights is not a mapping"
-    numbers = {name: content[name] for name in ("score_weight", "offset", "target_prior")} | quality
+    for field_name in ("slope_weights", "quality_means"):
+        numbers = content[field_name]
+        if not isinstance(numbers, dict) or not set(numbers) <= set(quality):
+            return f"{field_name} is not a mapping of the quality measures"
+        for name, value in numbers.items():
+            if not _is_finite_number(value):
+                return f"{field_name}: {name} is {value!r} and not a finite number"
+    numbers = {
+        name: content[name] for name in ("score_weight", "offset", "target_prior", "least_slope")
+    } | quality
     for name, value in numbers.items():
         if not isinstance(name, str) or not _is_finite_number(value):
             return f"{name} is {value!r} and not a finite number"
@@ -302,13 +425,6 @@ def _problem(content: dict[str, Any]) -> str | None:
     for name, ends in ranges.items():
         if not _is_pair(ends) or ends[0] > ends[1]:
             return f"quality_ranges: {name} is {ends!r}, not from a number to a greater one"
-    pairs = content["false_accept_thresholds"]
-    if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
-        return "false_accept_thresholds is not a list of pairs of numbers"
-    if not all(0.0 < rate < 1.0 for rate, _ in pairs):
-        return "false_accept_thresholds has a rate that is not between 0 and 1"
-    if any(b[0] >= a[0] or b[1] < a[1] for a, b in itertools.pairwise(pairs)):
-        return "false_accept_thresholds: rates must fall, and their thresholds not"
     return None
 
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from simple_spk.data.manifest import read_manifest
 from simple_spk.data.text_table import numbered_lines, shown
 from simple_spk.data.trials import Trials
+from simple_spk.evaluation.calibration import SOUND_MEASURES, at_length, joined_measures
 from simple_spk.evaluation.embedding_files import Embeddings
 
 # The mean of embeddings as they are, in which long and clear recordings count more (SimPLE's
-# embeddings have a length for that), or of embeddings brought to length 1.
+# embeddings have a length for that), brought to their mean length; or of embeddings of length 1.
 TemplateKind = Literal["mean", "normalized"]
 TEMPLATE_KINDS: tuple[TemplateKind, ...] = get_args(TemplateKind)
 
@@ -81,8 +82,12 @@ def embeddings_of_trials(
         enrolled = np.repeat(is_model, sizes)
         lengths = np.linalg.norm(parts[enrolled], axis=1, keepdims=True)
         parts[enrolled] /= np.maximum(lengths, np.finfo(np.float32).tiny)
-    sums = np.add.reduceat(parts, np.cumsum(sizes) - sizes, axis=0)
-    return (sums / sizes[:, None]).astype(np.float32)
+    starts = np.cumsum(sizes) - sizes
+    means = np.add.reduceat(parts, starts, axis=0) / sizes[:, None]
+    if kind == "mean":
+        lengths = np.linalg.norm(parts.astype(np.float64), axis=1)
+        means = at_length(means, np.add.reduceat(lengths, starts) / sizes)
+    return means.astype(np.float32)
 
 
 def read_durations(manifest: str | Path) -> dict[str, float]:
@@ -109,6 +114,21 @@ def durations_of_trials(
         return np.array([seconds_of_recording[name] for name in trials.ids])
     groups, _ = _groups(trials, enrollments)
     return np.array([sum(map(seconds_of_recording.__getitem__, group)) for group in groups])
+
+
+def measures_of_trials(
+    trials: Trials,
+    measures_of_recording: Mapping[str, NDArray[np.float64]],
+    enrollments: Enrollments | None = None,
+) -> dict[str, NDArray[np.float64]]:
+    """The measures (ids,) of the sound of each name of a list, by the names of SOUND_MEASURES."""
+    groups = [[name] for name in trials.ids]
+    if enrollments is not None:
+        groups, _ = _groups(trials, enrollments)
+    rows = [
+        joined_measures(np.stack([measures_of_recording[n] for n in names])) for names in groups
+    ]
+    return dict(zip(SOUND_MEASURES, np.stack(rows).T, strict=True))
 
 
 def _groups(trials: Trials, enrolled: Enrollments) -> tuple[list[list[str]], NDArray[np.bool_]]:

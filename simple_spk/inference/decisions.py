@@ -16,6 +16,8 @@ LEAST_SIGNAL_TO_NOISE_DB = 0.0
 LITTLE_SPEECH_SECONDS = 2.0
 LITTLE_SIGNAL_TO_NOISE_DB = 10.0
 MUCH_CLIPPING_SHARE = 0.01
+LITTLE_DETECTED_SHARE = 0.3  # of what is louder than the pauses
+TONE_SHARE = 0.95  # of the power in one narrow band
 # Words of forensic reports for likelihood ratios of at least these values.
 SURENESS = {
     1e4: "very strong evidence",
@@ -40,6 +42,7 @@ class Decision(NamedTuple):
     threshold: float | None  # the least log likelihood ratio (or else score) that is accepted
     reason: str  # the decision rule, or why there is no decision
     qualities: tuple[tuple[RecordingQuality, ...], tuple[RecordingQuality, ...]]
+    miss_rate: float | None = None  # expected share of genuine pairs below the threshold
 
     @property
     def sureness(self) -> str:
@@ -79,11 +82,12 @@ class Identification(NamedTuple):
     threshold: float | None
     reason: str
     qualities: tuple[RecordingQuality, ...]
+    miss_rate: float | None = None  # expected share of genuine recordings below the threshold
 
 
 def lack_of_evidence(qualities: Sequence[RecordingQuality]) -> str | None:
     """Why recordings together do not suffice for a decision; None if they do."""
-    speech = sum(quality.speech_seconds for quality in qualities)
+    speech = sum(_speech_seconds(quality) for quality in qualities)
     if speech < LEAST_SPEECH_SECONDS:
         return f"{speech:.1f} s of speech, and {LEAST_SPEECH_SECONDS} s are the least"
     clearest = max(quality.signal_to_noise_db for quality in qualities)
@@ -96,11 +100,71 @@ def lack_of_evidence(qualities: Sequence[RecordingQuality]) -> str | None:
 def warnings(quality: RecordingQuality) -> list[str]:
     """What makes a decision about a recording less reliable, in a word or two each."""
     found = {
-        "little speech": quality.speech_seconds < LITTLE_SPEECH_SECONDS,
+        "little speech": _speech_seconds(quality) < LITTLE_SPEECH_SECONDS,
         "noisy": quality.signal_to_noise_db < LITTLE_SIGNAL_TO_NOISE_DB,
+        "telephone band": quality.is_narrow,
+        "a tone, not speech": quality.tone_share > TONE_SHARE,
+        "music or noise, hardly any speech": _speech_seconds(quality)
+        < LITTLE_DETECTED_SHARE * quality.speech_seconds,
         "clipped": quality.clipped_share > MUCH_CLIPPING_SHARE,
     }
     return [word for word, is_so in found.items() if is_so]
+
+
+def _speech_seconds(quality: RecordingQuality) -> float:
+    """The seconds of speech, by the detector if there is one."""
+    detected = quality.detected_speech_seconds
+    return quality.speech_seconds if detected is None else min(detected, quality.seconds)
+
+
+def mismatch_warnings(
+    first: Sequence[RecordingQuality], second: Sequence[RecordingQuality]
+) -> list[str]:
+    """What makes two sides hard to compare."""
+    bands = [{quality.is_narrow for quality in side} for side in (first, second)]
+    if bands == [{True}, {False}] or bands == [{False}, {True}]:
+        return ["one side has the band of a telephone (up to 4 kHz), the other a wider one"]
+    return []
+
+
+def number(value: float) -> str:
+    """A positive number as a person would say it.
+
+    >>> number(8.73), number(1234.5), number(0.02), number(3e9)
+    ('8.7', '1,200', '0.02', '3e+09')
+    """
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:,.0f}" if 100 <= rounded < 1e7 else f"{rounded:.2g}"
+
+
+def ratio_in_words(log_likelihood_ratio: float) -> str:
+    """A likelihood ratio as how much likelier one of both is.
+
+    >>> ratio_in_words(2.2), ratio_in_words(-4.6)
+    ('9 times likelier from one speaker', '99 times likelier from two speakers')
+    """
+    if abs(log_likelihood_ratio) < math.log(1.5):
+        return "about as likely from one speaker as from two"
+    speakers = "one speaker" if log_likelihood_ratio > 0 else "two speakers"
+    return (
+        f"{number(math.exp(min(abs(log_likelihood_ratio), 700.0)))} times likelier from {speakers}"
+    )
+
+
+def misses_in_words(miss_rate: float, of_what: str = "genuine pairs") -> str:
+    """How many genuine pairs a threshold rejects.
+
+    >>> misses_in_words(0.34)
+    'at this setting about 1 in 3 genuine pairs is rejected'
+    >>> misses_in_words(0.8), misses_in_words(0.0004)
+    ('at this setting about 80 % of genuine pairs are rejected', \
+'at this setting fewer than 1 in 100 genuine pairs are rejected')
+    """
+    if miss_rate < 0.01:
+        return f"at this setting fewer than 1 in 100 {of_what} are rejected"
+    if miss_rate > 0.6:
+        return f"at this setting about {100 * miss_rate:.0f} % of {of_what} are rejected"
+    return f"at this setting about 1 in {round(1 / miss_rate)} {of_what} is rejected"
 
 
 def log_odds(prior: float) -> float:

@@ -7,11 +7,10 @@ the number of voices. Without a calibration, values are scores, and both limits 
 the model.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from simple_spk.inference.model import Model
 from simple_spk.inference.speaker_store import Voice
@@ -61,15 +60,10 @@ def disagreeing(
     likeness: Callable[[Voice, Voice], float],
 ) -> list[str]:
     """A sentence for each recording that is unlike all the others together."""
-    count = sum(voice.recordings for _, voice in parts)
-    seconds = sum(voice.seconds for _, voice in parts)
-    total = sum(voice.recordings * voice.embedding.astype(np.float64) for _, voice in parts)
     found = []
     for name, voice in parts if len(parts) > 1 else ():
-        others = count - voice.recordings
-        mean = (total - voice.recordings * voice.embedding.astype(np.float64)) / others
-        rest = Voice(mean.astype(np.float32), others, seconds - voice.seconds)
-        value = likeness(voice, rest)
+        others = [other for _, other in parts if other is not voice]
+        value = likeness(voice, functools.reduce(Voice.joined, others))
         if value < limits.within:
             found.append(f"{name} sounds unlike the other recordings ({limits.shown(value)})")
     return found

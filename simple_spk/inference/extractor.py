@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from simple_spk import LONGEST_SECONDS
 from simple_spk.distributed import gather_objects, require_usable_device
-from simple_spk.evaluation.calibration import pair_measures, recording_measures
+from simple_spk.evaluation.calibration import joined_measures, pair_measures
 from simple_spk.inference.batch_embedding import (
     EmbeddedBatch,
     ExtractionOptions,
@@ -33,6 +34,7 @@ from simple_spk.inference.decisions import (
     Identification,
     lack_of_evidence,
     log_odds,
+    number,
     posterior,
 )
 from simple_spk.inference.enrollment_checks import disagreeing, limits_of, repeated
@@ -190,12 +192,14 @@ class Extractor:
         assert isinstance(first, _Side) and isinstance(second, _Side)
         (found,) = self._search(Voices.alone("", first.voice, self._keys), [second.voice], chance)
         _, score, ratio, probability = found.candidates[0]
+        _, threshold, because = self._threshold(prior, false_accept_rate, 1, found.quality)
         accepted = _reaches(threshold, found.value)
         for which, heard in (("second", second.qualities), ("first", first.qualities)):
             if lack := lack_of_evidence(heard):
                 accepted, because = None, f"the {which} recording has {lack}"
         qualities = (first.qualities, second.qualities)
-        return Decision(score, ratio, probability, accepted, threshold, because, qualities)
+        misses = self._misses(threshold, found.quality)
+        return Decision(score, ratio, probability, accepted, threshold, because, qualities, misses)
 
     @property
     def voices(self) -> SpeakerStore:
@@ -310,7 +314,7 @@ class Extractor:
             raise ValueError("no voice is enrolled: enroll some first, or load them")
         if top is not None and top < 1:
             raise ValueError(f"top is how many candidates to return, at least 1, not {top}")
-        chance, threshold, because = self._threshold(prior, false_accept_rate, len(voices))
+        chance, threshold, _ = self._threshold(prior, false_accept_rate, len(voices))
         sides = self._listen(sample_rate, *speakers)
         heard = [side.voice for side in sides if isinstance(side, _Side)]
         found = iter(self._search(voices, heard, chance, top))
@@ -321,7 +325,10 @@ class Extractor:
             elif not isinstance(side, _Side):
                 answers.append(side)
             else:
-                best, reason = next(found), because
+                best = next(found)
+                _, threshold, reason = self._threshold(
+                    prior, false_accept_rate, len(voices), best.quality
+                )
                 accepted = _reaches(threshold, best.value)
                 if false_accept_rate is None and best.anybody is not None:
                     accepted = (best.candidates[0].probability or 0.0) >= 0.5
@@ -332,7 +339,13 @@ class Extractor:
                 name = best.candidates[0].name if accepted else None
                 answers.append(
                     Identification(
-                        name, accepted, best.candidates, threshold, reason, side.qualities
+                        name,
+                        accepted,
+                        best.candidates,
+                        threshold,
+                        reason,
+                        side.qualities,
+                        self._misses(threshold, best.quality),
                     )
                 )
         return answers
@@ -375,12 +388,16 @@ class Extractor:
                     embedding, quality = found[place]
                     is_file = isinstance(recording, str | Path)
                     name = str(recording) if is_file else f"recording {place}"
-                    parts.append((name, Voice(embedding, 1, quality.seconds)))
+                    length = float(np.linalg.norm(embedding.astype(np.float64)))
+                    measures = np.append(quality.sound_measures(), length)
+                    parts.append((name, Voice(embedding, 1, quality.seconds, measures)))
                     qualities.append(quality)
             embeddings = np.stack([voice.embedding for _, voice in parts])
             mean = embeddings.astype(np.float64).mean(axis=0).astype(np.float32)
             seconds = sum(quality.seconds for quality in qualities)
-            heard.append(_Side(Voice(mean, len(parts), seconds), parts, tuple(qualities)))
+            measures = joined_measures(np.stack([voice.known_measures for _, voice in parts]))
+            voice = Voice(mean, len(parts), seconds, measures)
+            heard.append(_Side(voice, parts, tuple(qualities)))
         return heard
 
     @torch.no_grad()
@@ -400,7 +417,7 @@ class Extractor:
         """The likeliest of some voices for each of others; by score without a calibration."""
         if not tests:
             return []
-        table = np.stack([test.embedding for test in tests])
+        table = np.stack([test.template for test in tests])
         sizes = voices.embeddings.shape[1], table.shape[1]
         if sizes[0] != sizes[1]:
             raise ValueError(
@@ -412,21 +429,42 @@ class Extractor:
         if calibration is None:
             hits = voices.search(queries, top)
             return [_best(voices, *hit) for hit in zip(*hits, strict=True)]
-        seconds = np.array([test.seconds for test in tests])
-        of_tests = recording_measures(seconds, np.linalg.norm(table, axis=1))
-        of_voices = recording_measures(voices.seconds, voices.lengths)
+        of_tests = [Voices.alone("", test, self._keys).quality() for test in tests]
+        of_voices = voices.quality()
 
         def ratios(place: int, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-            this = {name: values[place : place + 1] for name, values in of_tests.items()}
-            return calibration.apply(scores, pair_measures(of_voices, this))
+            return calibration.apply(scores, pair_measures(of_voices, of_tests[place]))
 
+        found = []
         hits = voices.search(queries, top, ratios)
-        return [_best(voices, *hit, prior) for hit in zip(*hits, strict=True)]
+        for this, (rows, *hit) in zip(of_tests, zip(*hits, strict=True), strict=True):
+            best = {name: values[rows[:1]] for name, values in of_voices.items()}
+            found.append(
+                _best(voices, rows, *hit, prior)._replace(quality=pair_measures(best, this))
+            )
+        return found
+
+    def _misses(
+        self, threshold: float | None, quality: dict[str, NDArray[np.float64]] | None
+    ) -> float | None:
+        """The expected share of genuine pairs of this quality below a threshold, if known."""
+        calibration = self.model.calibration
+        if calibration is None or threshold is None:
+            return None
+        rates = calibration.miss_rates([threshold], quality)
+        return None if rates is None else float(rates[0])
 
     def _threshold(
-        self, prior: float | None, false_accept_rate: float | None, voices: int
+        self,
+        prior: float | None,
+        false_accept_rate: float | None,
+        voices: int,
+        quality: dict[str, NDArray[np.float64]] | None = None,
     ) -> tuple[float, float | None, str]:
-        """The prior, the threshold (a log likelihood ratio or else a score), and its reason."""
+        """The prior, the threshold (a log likelihood ratio or else a score), and its reason.
+
+        quality: the measures (1,) of the pair; without them, means.
+        """
         calibration, own = self.model.calibration, self.model.threshold
         if calibration is None:
             for value, name in ((prior, "probabilities"), (false_accept_rate, "error rates")):
@@ -440,9 +478,10 @@ class Extractor:
         neutral = float(np.log(voices) - log_odds(prior))
         if false_accept_rate is None:
             return prior, neutral, f"accepted from a probability of 0.5 on (prior {prior:g})"
-        ratio, is_extrapolated = calibration.threshold_at(false_accept_rate, voices)
-        because = f"accepted from a likelihood ratio of e^{ratio:.1f} on, for a false-accept rate "
-        because += f"of {false_accept_rate:g}" + (f" / {voices}" if voices > 1 else "")
+        ratio, is_extrapolated = calibration.threshold_at(false_accept_rate, voices, quality)
+        because = f"accepted from a likelihood ratio of {number(math.exp(min(ratio, 700.0)))} on, "
+        because += f"for a false-accept rate of {false_accept_rate:g}"
+        because += f" / {voices}" if voices > 1 else ""
         if is_extrapolated:
             because += " (extrapolated: the calibration list is too short to measure it)"
         return prior, ratio, because
@@ -467,6 +506,7 @@ class _Best(NamedTuple):
     candidates: tuple[Candidate, ...]
     value: float  # of the first: its log likelihood ratio, or else its score
     anybody: float | None  # the probability that it is one of all voices
+    quality: dict[str, NDArray[np.float64]] | None = None  # measures (1,) of the first
 
 
 def _best(

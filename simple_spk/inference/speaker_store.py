@@ -17,6 +17,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save
 
+from simple_spk.evaluation.calibration import (
+    SOUND_MEASURES,
+    at_length,
+    joined_measures,
+    recording_measures,
+)
+from simple_spk.inference.speech_quality import SPEECH_LIMITS_SECONDS
 from simple_spk.io.array_file import open_safetensors
 from simple_spk.io.atomic_file import atomic_write, lock_file
 from simple_spk.io.input_file import file_size
@@ -25,7 +32,14 @@ FORMAT = "simple_spk voices 1"
 LARGEST_NAME = 200
 LARGEST_NUMBER = 1e9  # of recordings, of seconds, in an embedding: sums and products stay finite
 # The types and dimensions of the arrays in a file, which have a row per voice.
-KINDS = {"embeddings": (np.float32, 2), "recordings": (np.int64, 1), "seconds": (np.float64, 1)}
+KINDS = {
+    "embeddings": (np.float32, 2),
+    "recordings": (np.int64, 1),
+    "seconds": (np.float64, 1),
+    "measures": (np.float64, 2),
+}
+MEASURES = (*SOUND_MEASURES, "length")  # the columns of measures
+USUAL_NOISE_DECIBEL = 20.0  # signal to noise of voices that were enrolled before it was kept
 SCORES_AT_ONCE = 2**22  # in memory: 32 MB of float64
 
 Arrays = dict[str, NDArray[Any]]
@@ -41,6 +55,21 @@ class Voice(NamedTuple):
     embedding: NDArray[np.float32]  # (dim,), not normalized: long embeddings count more
     recordings: int
     seconds: float
+    # MEASURES of the recordings together; their mean length is that of the template.
+    measures: NDArray[np.float64] | None = None
+
+    @property
+    def known_measures(self) -> NDArray[np.float64]:
+        """The measures, or the usual ones."""
+        if self.measures is not None:
+            return self.measures
+        arrays = (self.embedding[None], np.array([self.recordings]), np.array([self.seconds]))
+        return usual_measures(*arrays)[0]
+
+    @property
+    def template(self) -> NDArray[np.float32]:
+        """What is compared (dim,): the mean embedding, as long as the recordings' on average."""
+        return templates(self.embedding[None], self.known_measures[None])[0]
 
     def joined(self, other: "Voice") -> "Voice":
         """The voice of the recordings of both."""
@@ -48,7 +77,28 @@ class Voice(NamedTuple):
         total = self.recordings * self.embedding.astype(np.float64)
         total += other.recordings * other.embedding.astype(np.float64)
         mean = (total / count).astype(np.float32)
-        return Voice(mean, count, self.seconds + other.seconds)
+        measures = joined_measures(
+            np.stack([self.known_measures, other.known_measures]),
+            np.array([self.recordings, other.recordings]),
+        )
+        return Voice(mean, count, self.seconds + other.seconds, measures)
+
+
+def usual_measures(
+    embeddings: NDArray[np.float32], recordings: NDArray[np.int64], seconds: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What MEASURES (n, k) of voices are taken to be where noise and bandwidth are not known."""
+    lengths = np.linalg.norm(embeddings.astype(np.float64), axis=1)
+    speech = np.log(seconds.clip(*SPEECH_LIMITS_SECONDS))
+    noise, narrow = np.full(len(seconds), USUAL_NOISE_DECIBEL), np.zeros(len(seconds))
+    return np.stack([speech, np.log(recordings), noise, narrow, lengths], 1)
+
+
+def templates(
+    embeddings: NDArray[np.float32], measures: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Mean embeddings (n, dim) of voices with measures (n, k), brought to their lengths."""
+    return at_length(embeddings, measures[:, -1]).astype(np.float32)
 
 
 class Hits(NamedTuple):
@@ -67,22 +117,29 @@ class Voices:
     names: list[str]
     embeddings: NDArray[np.float32]  # (n, dim)
     keys: NDArray[np.float32]  # (n, lifted_dim)
-    lengths: NDArray[np.float64]  # (n,), of the embeddings
     recordings: NDArray[np.int64]  # (n,)
     seconds: NDArray[np.float64]  # (n,)
+    measures: NDArray[np.float64]  # (n, MEASURES)
 
     @classmethod
     def of(cls, names: list[str], arrays: Arrays, lift: Lift) -> "Voices":
         """The voices of names and arrays, as a file has them."""
         embeddings = arrays["embeddings"]
-        keys = lift(embeddings) if len(embeddings) else embeddings
-        lengths = np.linalg.norm(embeddings, axis=1).astype(np.float64)
-        return cls(names, keys=keys, lengths=lengths, **arrays)
+        keys = embeddings
+        if len(embeddings):
+            keys = lift(templates(embeddings, arrays["measures"]))
+        return cls(names, keys=keys, **arrays)
+
+    def quality(self) -> dict[str, NDArray[np.float64]]:
+        """The measures (n,) that calibrations may need, by name."""
+        columns = dict(zip(MEASURES, self.measures.T, strict=True))
+        return recording_measures(self.seconds, None, columns)
 
     @classmethod
     def alone(cls, name: str, voice: Voice, lift: Lift) -> "Voices":
         """A single voice."""
-        kinds = zip(KINDS.items(), voice, strict=True)
+        known = voice._replace(measures=voice.known_measures)
+        kinds = zip(KINDS.items(), known, strict=True)
         arrays = {array: np.array([value], kind) for (array, (kind, _)), value in kinds}
         return cls.of([name], arrays, lift)
 
@@ -146,8 +203,8 @@ class SpeakerStore(Mapping[str, Voice]):
     def __getitem__(self, name: str) -> Voice:
         with self._lock:
             row = self._row_of[name]
-            embedding, recordings, seconds = (self._arrays[kind][row] for kind in KINDS)
-        return Voice(embedding.copy(), int(recordings), float(seconds))
+            embedding, recordings, seconds, measures = (self._arrays[kind][row] for kind in KINDS)
+        return Voice(embedding.copy(), int(recordings), float(seconds), measures.copy())
 
     def snapshot(self) -> Voices:
         """All voices as they are now."""
@@ -298,8 +355,11 @@ def _best(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     return places[np.argsort(-values[places], kind="stable")][:count]
 
 
-def _names(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> list[str]:
-    """The names of the voices in a file; a ValueError says what is wrong with it."""
+def _names(metadata: Mapping[str, str], arrays: Arrays) -> list[str]:
+    """The names of the voices in a file; a ValueError says what is wrong with it.
+
+    Measures are added to arrays without them.
+    """
     if metadata.get("format") != FORMAT:
         raise ValueError(f"expected the format {FORMAT!r}")
     names = json.loads(metadata.get("names", ""))
@@ -308,14 +368,20 @@ def _names(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> l
         raise ValueError("its names are no list of different names")
     for name in names:
         _check_name(name)
-    if set(arrays) != set(KINDS):
+    if set(arrays) not in ({*KINDS}, {*KINDS} - {"measures"}):
         raise ValueError(f"expected the arrays {', '.join(KINDS)}")
-    for name, (kind, dimensions) in KINDS.items():
-        array = arrays[name]
+    for name, array in arrays.items():
+        kind, dimensions = KINDS[name]
         if array.dtype != kind or array.ndim != dimensions or len(array) != len(names):
             raise ValueError(f"{name} has the type {array.dtype} and the shape {array.shape}")
         if not (np.abs(array) <= LARGEST_NUMBER).all():
             raise ValueError(f"{name} holds values that are not numbers up to {LARGEST_NUMBER:g}")
     if (arrays["recordings"] < 1).any() or (arrays["seconds"] <= 0).any():
         raise ValueError("a voice without recordings")
+    if "measures" not in arrays:  # in files of 0.1.0
+        arrays["measures"] = usual_measures(
+            arrays["embeddings"], arrays["recordings"], arrays["seconds"]
+        )
+    if names and arrays["measures"].shape[1] != len(MEASURES):
+        raise ValueError(f"measures has the shape {arrays['measures'].shape}")
     return names

@@ -33,6 +33,7 @@ from simple_spk.evaluation.enrollment import (
     TemplateKind,
     durations_of_trials,
     embeddings_of_trials,
+    measures_of_trials,
     recordings_needed,
 )
 from simple_spk.evaluation.list_summary import EvaluatedTrials, check_classes, summarize
@@ -46,6 +47,7 @@ from simple_spk.inference.batch_embedding import (
     ask_all,
     embed_recordings,
 )
+from simple_spk.inference.speech_quality import quality_of_file
 from simple_spk.models.similarity import Similarity
 
 # What training logs of a summary: the keys of metrics.summary.
@@ -105,6 +107,7 @@ class EvaluationOptions:
         table: NDArray[np.float32],
         similarity: Similarity,
         seconds: Mapping[str, float] | None,
+        sound: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> NDArray[np.floating]:
         """The scores (n,) of a list whose names have embeddings (ids, dim), in list order."""
         scores: NDArray[np.floating] = score_trials(trials, table, similarity)
@@ -117,16 +120,20 @@ class EvaluationOptions:
             durations = None
             if seconds is not None:
                 durations = durations_of_trials(trials, seconds, self.enrollments)
-            quality = quality_measures(trials.enroll, trials.test, durations, table)
+            measures = None
+            if sound is not None:
+                measures = measures_of_trials(trials, sound, self.enrollments)
+            quality = quality_measures(trials.enroll, trials.test, durations, table, measures)
             scores = self.calibration.apply(scores, quality)
         return scores
 
 
 class EmbeddingSource(NamedTuple):
-    """Where the embeddings of recordings come from, and durations for calibrations with those."""
+    """Where the embeddings of recordings come from, and what calibrations know about them."""
 
     embed: Callable[[], Embeddings]
     seconds_of_recording: Callable[[], Mapping[str, float]] | None = None
+    sound_of_recording: Callable[[], Mapping[str, NDArray[np.float64]]] | None = None
 
 
 class LocatedRecordings(NamedTuple):
@@ -145,8 +152,19 @@ class LocatedRecordings(NamedTuple):
 
     def source(self, embed: Callable[[Sequence[Path]], NDArray[np.float32]]) -> EmbeddingSource:
         """The embeddings (n, dim) that ``embed`` makes of the files."""
-        seconds = self.seconds_of_recording
-        return EmbeddingSource(lambda: Embeddings(self.ids, embed(self.paths)), seconds)
+        embedded = lambda: Embeddings(self.ids, embed(self.paths))  # noqa: E731
+        return EmbeddingSource(embedded, self.seconds_of_recording, self.sound_of_recording)
+
+    def sound_of_recording(
+        self, sample_rate: int = SAMPLE_RATE, progress: bool = True
+    ) -> dict[str, NDArray[np.float64]]:
+        """The measures of the sound of each recording, from the files."""
+
+        def measured(path: Path) -> NDArray[np.float64]:
+            return quality_of_file(path, sample_rate).sound_measures()
+
+        found = ask_all(measured, self.paths, "listen", progress)
+        return dict(zip(self.ids, found, strict=True))
 
 
 def evaluate_trials(
@@ -178,12 +196,16 @@ def evaluate_trials(
     seconds = None
     if needs_durations and source.seconds_of_recording is not None:
         seconds = source.seconds_of_recording()
+    sound = None
+    needs_sound = options.calibration is not None and options.calibration.needs_sound
+    if needs_sound and source.sound_of_recording is not None:
+        sound = source.sound_of_recording()
     is_plain = options.cohort is None and options.calibration is None
     threshold, words = options.threshold if is_plain else None, options.scoring_in_words(similarity)
     results = []
     for index, trials in enumerate(lists):
         table = embeddings_of_trials(trials, embeddings, options.enrollments, options.template)
-        scores = options.scores(trials, table, similarity, seconds)
+        scores = options.scores(trials, table, similarity, seconds, sound)
         scored = ScoredTrials(trials, scores, list_name(trials), options.model, words, threshold)
         scores_file = scores_files[index] if scores_files and rank() == 0 else None
         if scores_file is not None:

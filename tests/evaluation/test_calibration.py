@@ -5,6 +5,8 @@ import math
 from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,6 @@ from simple_spk.cli.commands import calibrate
 from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import Trials
 from simple_spk.evaluation.calibration import (
-    RATES,
     Calibration,
     quality_measures,
     train_calibration,
@@ -132,43 +133,77 @@ def test_quality_measures_are_symmetric_and_as_defined() -> None:
         quality_measures(enroll, test, np.array([1.0, 0.0, 2.0]))
 
 
-def test_thresholds_of_false_accept_rates_hold_what_they_promise() -> None:
-    """On the list itself exactly, with ties too; on other trials nearly."""
+def threshold(calibration: Calibration, rate: float, **options: Any) -> float:
+    return calibration.threshold_at(rate, **options).log_likelihood_ratio
+
+
+def test_thresholds_of_false_accept_rates_hold_on_other_trials_and_beyond_the_list() -> None:
     ratios, is_target = true_ratios(200_000, seed=8)
-    scores = np.round(0.02 * ratios, 3)  # with many ties
-    calibration = train_calibration(scores, is_target)
-    nontargets = calibration.apply(scores[~is_target])
+    calibration = train_calibration(0.02 * ratios, is_target)
     others, labels = true_ratios(200_000, seed=9)
-    fresh = calibration.apply(np.round(0.02 * others[~labels], 3))
-    measured = calibration.false_accept_thresholds
-    assert [rate for rate, _ in measured] == [rate for rate in RATES if rate * 160_000 >= 10]
-    for rate, threshold in measured:
-        assert calibration.threshold_at(rate) == (pytest.approx(threshold), False)
-        assert np.mean(nontargets >= threshold) <= rate
-        assert np.mean(nontargets >= threshold - 0.2) > 0.5 * rate  # and not far too strict
-        assert np.mean(fresh >= threshold) <= rate + 4 * math.sqrt(rate / len(fresh))
-    between = calibration.threshold_at(2e-3)
-    assert not between.extrapolated
-    # Also where quality measures are added up with the score.
-    quality = {"x": np.cos(ratios), "y": np.sqrt(np.abs(ratios))}
-    with_quality = train_calibration(scores, is_target, quality)
-    nontargets = with_quality.apply(scores, quality)[~is_target]
-    for rate, threshold in with_quality.false_accept_thresholds:
-        assert np.mean(nontargets >= threshold) <= rate
-    assert np.mean(fresh >= between.log_likelihood_ratio) == pytest.approx(2e-3, rel=0.3)
+    fresh = calibration.apply(0.02 * others[~labels])
+    for rate in (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4):
+        found = np.mean(fresh >= threshold(calibration, rate))
+        assert found == pytest.approx(rate, rel=0.1, abs=4 * math.sqrt(rate / len(fresh)))
+    law = NormalDist(-6.0, math.sqrt(12.0))  # 160,000 non-targets tell little below 1e-4
+    for rate in (1e-4, 1e-5, 1e-6):
+        assert threshold(calibration, rate) == pytest.approx(law.inv_cdf(1 - rate), abs=2.0)
+        extrapolated = calibration.threshold_at(rate).extrapolated
+        assert extrapolated == (rate * 160_000 < 10)
 
 
-def test_thresholds_rise_as_rates_fall_and_say_when_they_are_extrapolated() -> None:
+def test_thresholds_hold_under_each_quality() -> None:
+    """Where bad recordings make scores of strangers spread, a threshold is higher there."""
+    random = np.random.default_rng(1)
+    is_target = np.arange(300_000) % 5 == 0
+    noise = random.integers(2, size=300_000).astype(float)
+    spread = 1.0 + 0.8 * noise
+    scores = random.normal(np.where(is_target, 4.0, 0.0), spread)
+    calibration = train_calibration(scores, is_target, {"noise": noise}, 0.5, variable_slope=True)
+    ratios = calibration.apply(scores, {"noise": noise})
+    at = calibration.thresholds_at(1e-3, {"noise": noise}, len(scores))
+    misses = calibration.miss_rates(at, {"noise": noise})
+    assert misses is not None
+    for level in (0.0, 1.0):
+        strangers = (noise == level) & ~is_target
+        assert np.mean(ratios[strangers] >= at[strangers]) == pytest.approx(1e-3, rel=0.5)
+        own = (noise == level) & is_target
+        assert np.mean(ratios[own] < at[own]) == pytest.approx(misses[own].mean(), abs=0.05)
+    plain = train_calibration(scores, is_target, target_prior=0.5)
+    assert cllr_of(ratios, is_target) < cllr_of(plain.apply(scores), is_target) - 0.01
+
+
+def test_more_score_is_more_evidence_under_any_quality() -> None:
+    """Also where the trials seen would have it otherwise."""
+    random = np.random.default_rng(2)
+    is_target = np.arange(20_000) % 2 == 0
+    bad = random.uniform(0.0, 1.0, size=20_000)
+    scores = np.where(is_target, 3.0, 0.0) * np.where(bad > 0.7, -0.3, 1.0)
+    scores += random.normal(size=20_000)
+    calibration = train_calibration(scores, is_target, {"bad": bad}, 0.5, variable_slope=True)
+    for value in (0.0, 0.5, 1.0, 9.0):
+        rising = calibration.apply(np.arange(9.0), {"bad": np.full(9, value)})
+        assert np.all(np.diff(rising) > 0.0)
+
+
+def test_thresholds_rise_smoothly_as_rates_fall_and_say_when_they_are_extrapolated() -> None:
     ratios, is_target = true_ratios(5000, seed=10)
     trained = train_calibration(ratios, is_target)
-    for calibration in (trained, replace(trained, false_accept_thresholds=())):
-        rates = np.geomspace(0.9, 1e-9, 200)
+    old = Calibration.from_plain(
+        json.loads((Path(__file__).with_name("calibration_2.json")).read_text())
+    )
+    for calibration, least in ((trained, 0.0025), (old, 1.44e-4)):
+        rates = np.geomspace(0.5, 1e-12, 400)
         found = [calibration.threshold_at(rate) for rate in rates]
-        assert np.all(np.diff([one.log_likelihood_ratio for one in found]) >= -1e-12)
+        steps = np.diff([one.log_likelihood_ratio for one in found])
+        assert np.all(steps > 0.0)
+        assert steps[100:].max() < 0.5  # no jump: the old rule had one of 4
         for rate, one in zip(rates, found, strict=True):
-            assert one.extrapolated == (rate < 0.003 or calibration is not trained)
-            if one.extrapolated:
-                assert one.log_likelihood_ratio >= -math.log(rate)
+            assert one.extrapolated == (rate < least)
+    assert threshold(old, 1e-3) == pytest.approx(3.807, abs=1e-3)  # as the file has it
+    unknown = replace(trained, nontarget_spread=None)
+    assert unknown.threshold_at(1e-3) == (pytest.approx(math.log(1e3)), True)
+    assert threshold(trained, 0.05, voices=10) == threshold(trained, 0.005)
     for rate in (0.0, 1.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="strictly between 0 and 1"):
             trained.threshold_at(rate)
@@ -210,10 +245,13 @@ def test_a_saved_calibration_is_the_same_to_the_bit(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["calibration.json"]
 
 
+SPREAD = {"center_weights": {}, "log_deviation_weights": {}, "levels": [[0.1, 1.0]], "count": 9}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"calibration_version": 1}, "no calibration of version 2"),
+        ({"calibration_version": 1}, "no calibration of version 3"),
         ({"score_weight": "1.0"}, "score_weight is '1.0' and not a finite number"),
         ({"offset": math.inf}, "offset is inf"),
         ({"quality_weights": [1]}, "quality_weights is not a mapping"),
@@ -224,6 +262,13 @@ def test_a_saved_calibration_is_the_same_to_the_bit(tmp_path: Path) -> None:
         ({"surprise": 1}, "found the fields .*surprise"),
         ({"quality_ranges": {"y": [0.0, 1.0]}}, "not a mapping of the quality measures"),
         ({"quality_ranges": {"x": [1.0, 0.0]}}, r"x is \[1.0, 0.0\]"),
+        ({"slope_weights": {"y": 1.0}}, "slope_weights is not a mapping"),
+        ({"slope_weights": {"x": "1"}}, "slope_weights: x is '1'"),
+        ({"nontarget_spread": {"levels": []}}, "nontarget_spread: a spread has the fields"),
+        ({"target_spread": {**SPREAD, "levels": [[1.0, 2.0]]}}, "not between 0 and 1"),
+        ({"target_spread": {**SPREAD, "levels": [[0.1, 2.0], [0.1, 3.0]]}}, "rates must fall"),
+        ({"target_spread": {**SPREAD, "count": 0}}, "count is 0"),
+        ({"target_spread": {**SPREAD, "center_weights": {"y": 1.0}}}, "not weights of the"),
         ({"false_accept_thresholds": {"0.1": 1.0}}, "not a list of pairs"),
         ({"false_accept_thresholds": [[0.1, math.nan]]}, "not a list of pairs"),
         ({"false_accept_thresholds": [[1.0, 2.0]]}, "not between 0 and 1"),
@@ -235,7 +280,7 @@ def test_a_file_that_is_no_calibration_is_refused(
     change: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "calibration.json"
-    Calibration(2.0, -1.0, {"x": 0.5}, 0.01, "list", 10, 5, ((0.1, 1.0),)).save(path)
+    Calibration(2.0, -1.0, {"x": 0.5}, 0.01, "list", 10, 5).save(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match=message) as caught:
         Calibration.load(path)
@@ -294,7 +339,7 @@ def test_the_command_learns_what_the_function_learns(
     printed = capsys.readouterr()
     assert printed.err == ""
     table = dict(line.rsplit(maxsplit=2)[::2] for line in printed.out.splitlines()[3:-1])
-    assert "measured down to 0.1, extrapolated" in printed.out
+    assert "measured down to 0.031, extrapolated" in printed.out
     assert float(table["Cllr"]) == pytest.approx(
         cllr_of(expected.apply(scores), trials.is_target), abs=1e-4
     )

@@ -8,12 +8,15 @@ import pytest
 from simple_spk.data.trials import Trials
 from simple_spk.evaluation.embedding_files import Embeddings
 from simple_spk.evaluation.enrollment import (
+    Enrollments,
     TemplateKind,
     durations_of_trials,
     embeddings_of_trials,
     read_enrollments,
     recordings_needed,
 )
+from simple_spk.evaluation.scoring import score_trials
+from simple_spk.models.similarity import GeneralizedInnerProduct
 
 RECORDINGS = ["r0", "r1", "r2", "r3", "r4"]
 EMBEDDINGS = Embeddings(
@@ -48,7 +51,36 @@ def test_a_template_is_the_mean_of_its_recordings(
         parts = [EMBEDDINGS.matrix[RECORDINGS.index(r)] for r in MODELS.get(name, [name])]
         if kind == "normalized" and name in MODELS:
             parts = [part / np.linalg.norm(part) for part in parts]
-        np.testing.assert_allclose(row, np.mean(parts, axis=0), rtol=1e-5)
+        expected = np.mean(parts, axis=0)
+        if kind == "mean":  # as long as its recordings are on average
+            expected *= np.linalg.norm(parts, axis=1).mean() / np.linalg.norm(expected)
+        np.testing.assert_allclose(row, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [0.3, 0.9])
+def test_more_recordings_never_raise_misses_at_the_rate_of_one(bias: float) -> None:
+    """Without the length of a single recording, a template would be judged by another measure."""
+    random = np.random.default_rng(0)
+    voices = random.normal(size=(200, 64))
+    table = (voices[:, None] + 0.9 * random.normal(size=(200, 8, 64))).astype(np.float32)
+    table *= random.uniform(0.8, 1.2, size=(200, 8, 1)).astype(np.float32) / 8
+    ids = [f"{voice}-{take}" for voice in range(200) for take in range(8)]
+    embeddings = Embeddings(ids, table.reshape(-1, 64))
+    enroll, test = np.indices((200, 200)).reshape(2, -1)
+    names = [f"m{voice}" for voice in range(200)] + [f"{voice}-7" for voice in range(200)]
+    pairs = Trials(names, enroll.astype(np.int32), (test + 200).astype(np.int32), enroll == test)
+    rates = []
+    for count in (1, 2, 3, 5, 7):
+        models = {f"m{voice}": [f"{voice}-{n}" for n in range(count)] for voice in range(200)}
+        compared = embeddings_of_trials(pairs, embeddings, Enrollments(models, Path("x")))
+        scores = score_trials(pairs, compared, GeneralizedInnerProduct(bias))
+        if count == 1:
+            threshold = np.quantile(scores[enroll != test], 0.99)
+        accepted = scores >= threshold
+        rates.append((np.mean(~accepted[enroll == test]), np.mean(accepted[enroll != test])))
+    misses, false_accepts = zip(*rates, strict=True)
+    assert list(misses) == sorted(misses, reverse=True) and misses[-1] < misses[0]
+    assert max(false_accepts) < 0.02
 
 
 def test_without_enrollments_names_are_recordings() -> None:

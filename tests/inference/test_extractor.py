@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import simple_spk
 from simple_spk.data.audio import AudioError, read_recording
 from simple_spk.distributed import leave_group
 from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.ratio_spread import Spread
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model import Model, trained_model
 from simple_spk.inference.model_folder import save_model
@@ -200,7 +202,8 @@ PAIRS = ((0.1, 2.0), (0.01, 4.0))
 def calibrated(extractor: Extractor) -> Extractor:
     """An extractor whose calibration looks at the score and at durations."""
     weights = {"least_log_duration": 0.25, "greatest_length": 0.5}
-    calibration = Calibration(2.0, -1.0, weights, 0.01, "list", 1000, 10, PAIRS)
+    calibration = Calibration(2.0, -1.0, weights, 0.01, "list", 1000, 10)
+    calibration = replace(calibration, nontarget_spread=Spread({}, {}, PAIRS, 1000))
     return Extractor(extractor.model._replace(calibration=calibration))
 
 
@@ -229,13 +232,19 @@ def test_a_calibrated_verdict_is_the_formula(calibrated: Extractor, spoken: list
 def test_a_false_accept_rate_sets_the_threshold(calibrated: Extractor, spoken: list[Path]) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         calibrated.verify(*spoken[:2], false_accept_rate=1.5)
-    for rate, threshold in ((0.1, 2.0), (0.01, 4.0), (10**-1.5, 3.0)):
+    for rate, threshold in ((0.1, 2.0), (0.01, 4.0)):
         verdict = calibrated.verify(*spoken[:2], false_accept_rate=rate)
         assert verdict.threshold == pytest.approx(threshold)
         assert verdict.accepted is (verdict.log_likelihood_ratio >= threshold)
         assert "extrapolated" not in verdict.reason
-    strict = calibrated.verify(*spoken[:2], false_accept_rate=1e-6)
-    assert strict.threshold == pytest.approx(-np.log(1e-6)) and "extrapolated" in strict.reason
+    strict = calibrated.verify(*spoken[:2], false_accept_rate=1e-3)
+    assert 5.5 < strict.threshold < 6.0 and "extrapolated" in strict.reason  # on the same line
+    assert verdict.miss_rate is None  # it does not know targets
+    targets = Spread({"greatest_length": 0.0}, {}, ((0.9, 0.0), (0.5, 4.0), (0.1, 8.0)), 10)
+    known = replace(calibrated.model.calibration, target_spread=targets)
+    informed = Extractor(calibrated.model._replace(calibration=known))
+    verdict = informed.verify(*spoken[:2], false_accept_rate=0.01)
+    assert verdict.miss_rate == pytest.approx(0.5)
 
 
 def test_probabilities_and_rates_need_a_calibration(
@@ -257,8 +266,11 @@ def test_several_recordings_are_compared_as_their_mean(
 ) -> None:
     embeddings = torch.from_numpy(calibrated.embed(spoken))
     verdict = calibrated.verify(spoken[:3], spoken[3:5])
-    means = embeddings[:3].mean(0, keepdim=True), embeddings[3:5].mean(0, keepdim=True)
-    expected = float(calibrated.model.similarity.pairs(*means))
+    templates = []
+    for side in (embeddings[:3], embeddings[3:5]):  # as long as the recordings on average
+        mean = side.mean(0, keepdim=True)
+        templates.append(mean * side.norm(dim=1).mean() / mean.norm())
+    expected = float(calibrated.model.similarity.pairs(*templates))
     assert verdict.score == pytest.approx(expected, rel=1e-4)
     assert [len(side) for side in verdict.qualities] == [3, 2]
 

@@ -4,6 +4,7 @@ import pickle
 import time
 import typing
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 
 from simple_spk import __version__
 from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.ratio_spread import Spread
 from simple_spk.inference.model import embedding_fingerprint, trained_model
 from simple_spk.inference.model_folder import LIMITS, PARTS, load_model, save_model
 from simple_spk.losses.simple import SimPLELoss
@@ -361,8 +363,9 @@ def test_weights_that_overflow_together_are_refused(tiny_model: Parts, tmp_path:
 
 
 def test_calibration_and_origin_are_kept(tiny_model: Parts, tmp_path: Path) -> None:
-    pairs = ((0.1, 1.25), (0.01, 3.5))
-    calibration = Calibration(2.0, -1.0, {"least_log_duration": 0.5}, 0.01, "list", 99, 5, pairs)
+    spread = Spread({"least_log_duration": 1.5}, {}, ((0.1, 1.25), (0.01, 3.5)), 94)
+    calibration = Calibration(2.0, -1.0, {"least_log_duration": 0.5}, 0.01, "list", 99, 5)
+    calibration = replace(calibration, nontarget_spread=spread)
     model = trained_model(*tiny_model, training_data="Hörspiele: ten of them\nand more")
     save_model(tmp_path, model._replace(calibration=calibration))
     loaded = load_model(tmp_path)

@@ -69,15 +69,16 @@ def test_a_store_is_a_dictionary_and_snapshots_stay(script: list[tuple[str, int]
             store.rename(name, other)
             plain = {other if one == name else one: value for one, value in plain.items()}
         now = store.snapshot()
-        shown.append((now, list(plain), [value.embedding.copy() for value in plain.values()]))
-    for snapshot, names, embeddings in shown:
+        shown.append((now, list(plain), list(plain.values())))
+    for snapshot, names, values in shown:
         assert snapshot.names == names and len(snapshot) == len(names)
-        for row, embedding in enumerate(embeddings):
-            assert np.array_equal(snapshot.embeddings[row], embedding)
-            assert np.array_equal(snapshot.keys[row], 2 * embedding)
+        for row, value in enumerate(values):
+            assert np.array_equal(snapshot.embeddings[row], value.embedding)
+            assert np.array_equal(snapshot.keys[row], 2 * value.template)
     assert list(store) == list(plain) and len(store) == len(plain)
     for name, expected in plain.items():
-        assert store[name][1:] == expected[1:]
+        assert store[name][1:3] == expected[1:3]
+        assert np.array_equal(store[name].known_measures, expected.known_measures)
 
 
 @pytest.mark.parametrize("at_once", [1, 100, 2**22])
@@ -114,7 +115,8 @@ def test_what_is_saved_is_loaded(count: int, voices: SpeakerStore, tmp_path: Pat
     assert list(found) == list(voices)
     for name, expected in voices.items():
         assert np.array_equal(found[name].embedding, expected.embedding)
-        assert found[name][1:] == expected[1:]
+        assert found[name][1:3] == expected[1:3]
+        assert np.array_equal(found[name].measures, expected.measures)
     assert [path.name for path in tmp_path.iterdir()] == ["voices"]
 
 
@@ -238,3 +240,28 @@ def test_voices_of_another_dimension_are_named(
             extractor.enroll(name, spoken[0])
     with pytest.raises(ValueError, match="of 3 numbers, the voices enrolled so far of 8"):
         strangers.add("Bob", Voice(np.ones(3, np.float32), 1, 1.0))
+
+
+def test_a_template_is_as_long_as_its_recordings_and_keeps_their_quality() -> None:
+    measures = [np.array([np.log(2), 0.0, 30.0, 0.0, 3.0]), np.array([np.log(6), 0.0, 10, 1, 5.0])]
+    first = Voice(np.array([3.0, 0.0], np.float32), 1, 2.5, measures[0])
+    second = Voice(np.array([0.0, 5.0], np.float32), 1, 7.0, measures[1])
+    both = first.joined(second)
+    np.testing.assert_allclose(both.known_measures, [np.log(8.0), np.log(2.0), 20.0, 0.5, 4.0])
+    assert np.linalg.norm(both.template) == pytest.approx(4.0)
+    assert np.linalg.norm(both.embedding) < 4.0
+    np.testing.assert_allclose(both.joined(first).template, first.joined(both).template, rtol=1e-6)
+
+
+def test_voices_of_0_1_0_load_without_measures(voices: SpeakerStore, tmp_path: Path) -> None:
+    path = tmp_path / "voices"
+    voices.save(path)
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata()
+    arrays = load_file(path)
+    del arrays["measures"]
+    save_file(arrays, path, metadata)
+    found = SpeakerStore.load(path, "this model")
+    for name, expected in voices.items():
+        assert np.array_equal(found[name].embedding, expected.embedding)
+        assert found[name].known_measures[-1] == pytest.approx(np.linalg.norm(expected.embedding))

@@ -1,10 +1,16 @@
 """Laws of quality: noise lowers it, silence is no speech, and no input breaks it."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simple_spk.inference.speech_quality import QualityMeter, RecordingQuality
+from simple_spk.data.codecs import telephone_band
+from simple_spk.inference.decisions import mismatch_warnings, warnings
+from simple_spk.inference.speech_detector import SpeechDetector
+from simple_spk.inference.speech_quality import QualityMeter, RecordingQuality, quality_of_file
 
 RATE = 16000
 
@@ -67,7 +73,7 @@ def test_speech_is_what_is_louder_than_the_pauses(gate: bool) -> None:
 def test_a_constant_holds_no_speech(value: float, samples: int) -> None:
     quality = measure_quality(np.full(samples, value, np.float32), RATE)
     assert quality.speech_seconds == quality.clipped_share == 0.0
-    assert np.isfinite(quality[:-1]).all()
+    assert np.isfinite([x for x in quality if x is not None]).all()
     assert quality.seconds == samples / RATE
 
 
@@ -75,7 +81,8 @@ def test_a_constant_holds_no_speech(value: float, samples: int) -> None:
 def test_whatever_the_scale_all_figures_are_numbers(scale: float) -> None:
     noise = np.random.default_rng(0).standard_normal(RATE).astype(np.float32) * np.float32(scale)
     for waveform in (noise, noise[:400], talk(2.0) * np.float32(scale)):
-        assert np.isfinite(measure_quality(waveform, RATE)[:-1]).all()
+        quality = measure_quality(waveform, RATE)
+        assert np.isfinite([x for x in quality if x is not None]).all()
     assert measure_quality(noise, RATE).speech_seconds == 0.0
 
 
@@ -97,3 +104,48 @@ def test_windows_add_up() -> None:
     for start in range(0, len(speech), 31001):
         meter.add(speech[start : start + 31001])
     assert meter.quality() == pytest.approx(measure_quality(speech, RATE))
+
+
+def test_a_telephone_is_told_by_its_band() -> None:
+    random = np.random.default_rng(0)
+    speech = talk() + (0.01 * random.standard_normal(6 * RATE)).astype(np.float32)
+    wide, narrow = (
+        measure_quality(sound, RATE) for sound in (speech, telephone_band(speech, RATE))
+    )
+    assert not wide.is_narrow and wide.bandwidth_hertz > 7000.0
+    assert narrow.is_narrow and 3000.0 < narrow.bandwidth_hertz <= 4200.0
+    assert wide.sound_measures()[-1] == 0.0 and narrow.sound_measures()[-1] == 1.0
+    assert mismatch_warnings([wide], [narrow]) and "telephone band" in warnings(narrow)
+    assert not mismatch_warnings([wide], [wide]) and not mismatch_warnings([narrow], [narrow])
+
+
+def test_a_tone_is_no_speech() -> None:
+    tone = (0.3 * np.sin(2 * np.pi * 440.0 * np.arange(3 * RATE) / RATE)).astype(np.float32)
+    assert "a tone, not speech" in warnings(measure_quality(tone, RATE))
+    assert "a tone, not speech" not in warnings(measure_quality(talk(), RATE))
+
+
+def test_measures_of_a_recording_do_not_depend_on_its_parts() -> None:
+    speech = talk(seed=3)
+    meter = QualityMeter(RATE)
+    for part in np.split(speech, [100, 5000, 5001, 40_000]):
+        meter.add(part)
+    assert meter.quality().sound_measures() == pytest.approx(
+        measure_quality(speech, RATE).sound_measures()
+    )
+
+
+@pytest.mark.skipif(SpeechDetector(RATE).seconds is None, reason="the extra [vad] is not installed")
+@pytest.mark.skipif(
+    not Path(os.environ.get("SIMPLE_SPK_DATA", ""), "speech").is_dir(),
+    reason="SIMPLE_SPK_DATA names no folder with speech",
+)
+def test_the_detector_tells_speech_from_music() -> None:
+    speech = next(Path(os.environ["SIMPLE_SPK_DATA"], "speech").rglob("*.ogg"))
+    heard = quality_of_file(speech, RATE)
+    assert heard.detected_speech_seconds is not None
+    assert heard.detected_speech_seconds > 0.4 * heard.speech_seconds
+    time = np.arange(6 * RATE) / RATE
+    chords = sum(np.sin(2 * np.pi * hertz * time) for hertz in (220.0, 277.2, 329.6))
+    music = (0.1 * chords * (np.sin(8 * time) > 0)).astype(np.float32)
+    assert "music or noise, hardly any speech" in warnings(measure_quality(music, RATE))

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from recipes.OpenSpeech.average_models import average_models
-from recipes.OpenSpeech.calibration_set import make_calibration_set
+from recipes.OpenSpeech.conditions import CONDITIONS
+from recipes.OpenSpeech.conditions import run as write_all_conditions
 from recipes.OpenSpeech.corpora import (
     ARABIC_COMMANDS,
     AUDIOMNIST,
@@ -38,9 +39,11 @@ from recipes.OpenSpeech.words import FADE_SAMPLES, join_words, make_recordings
 from simple_spk.corpora.tables import Utterance
 from simple_spk.data.augmentation import Augmentation
 from simple_spk.data.manifest import read_manifest
+from simple_spk.evaluation.enrollment import read_enrollments
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import load_model, save_model
-from simple_spk.inference.trial_evaluation import VerificationEvaluation
+from simple_spk.inference.speech_quality import quality_of_file
+from simple_spk.inference.trial_evaluation import EvaluationOptions, VerificationEvaluation
 from simple_spk.losses.simple import SimPLELoss
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
@@ -184,15 +187,30 @@ def test_made_sounds_are_what_augmentation_takes(data):
         assert np.isfinite(heard).all() and not np.array_equal(heard, speech)
 
 
-def test_the_calibration_set_is_of_validation_speakers_at_several_durations(data):
-    count = make_calibration_set(data)
+def test_the_calibration_set_is_of_validation_speakers_under_all_conditions(data):
+    write_all_conditions(data, "speechocean762")
     rows = rows_of(data / "calibration.csv")
-    assert {row["spk_id"] for row in rows} == {row["spk_id"] for row in rows_of(data / "valid.csv")}
-    assert {"2.000", "4.000"} <= {row["duration"] for row in rows}
+    valid = rows_of(data / "valid.csv")
+    assert {row["spk_id"] for row in rows} == {row["spk_id"] for row in valid}
+    assert {row["ID"].split("/")[0] for row in rows} == {"whole", *CONDITIONS}
+    assert len(rows) % 6 == 0
+    enrolled = read_enrollments(data / "calibration_enrollments.txt")
     trials = VerificationEvaluation(
-        data / "calibration_trials.txt", manifest=data / "calibration.csv"
+        data / "calibration_trials.txt",
+        manifest=data / "calibration.csv",
+        options=EvaluationOptions(enrolled),
     ).trials
-    assert len(trials) == count > 0
+    assert trials.is_target is not None and trials.is_target.any() and not trials.is_target.all()
+    sizes = {len(recordings) for recordings in enrolled.recordings_of_model.values()}
+    assert 1 in sizes and max(sizes) > 1
+    for model, test in zip(trials.enroll[:500], trials.test[:500], strict=True):
+        recordings = enrolled.recordings_of_model[trials.ids[model]]
+        tested = trials.ids[test].partition("/")[2]
+        assert tested not in {name.partition("/")[2] for name in recordings}
+    for row in rows_of(data / "test_conditions.csv"):
+        if row["ID"].startswith("telephone/"):
+            heard = quality_of_file(data / row["wav"], 16000)
+            assert heard.is_narrow and heard.seconds == pytest.approx(float(row["duration"]))
 
 
 def test_rooms_begin_with_the_direct_sound():

@@ -2,12 +2,14 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.ratio_spread import Spread
 from tools.fuzzing.model_folder import ODD_VALUES
 from tools.fuzzing.mutations import BYTE_DAMAGES, TEXT_DAMAGES, Damage, write_damaged
 
@@ -15,9 +17,16 @@ from tools.fuzzing.mutations import BYTE_DAMAGES, TEXT_DAMAGES, Damage, write_da
 def write_originals(folder: Path) -> None:
     """Calibrations with and without quality measures."""
     rates = ((0.1, 1.0), (0.01, 4.5))
-    Calibration(2.0, -1.0, {}, 0.01, "list", 99, 9, rates).save(folder / "plain.json")
+    plain = Calibration(2.0, -1.0, {}, 0.01, "list", 99, 9)
+    replace(plain, nontarget_spread=Spread({}, {}, rates, 90)).save(folder / "plain.json")
     weights, ranges = {"least_log_duration": 0.5}, {"least_log_duration": (0.0, 3.0)}
-    with_quality = Calibration(2.0, -1.0, weights, 0.01, "list", 99, 9, rates, ranges)
+    with_quality = replace(
+        Calibration(2.0, -1.0, weights, 0.01, "list", 99, 9, ranges),
+        quality_means=weights,
+        slope_weights=weights,
+        nontarget_spread=Spread(weights, weights, rates, 90),
+        target_spread=Spread(weights, {}, rates, 9),
+    )
     with_quality.save(folder / "quality.json")
 
 

@@ -10,16 +10,22 @@ from simple_spk.cli.options import add_enrollments, add_value
 from simple_spk.cli.outputs import check_outputs, inputs_of
 from simple_spk.data.trials import Trials, read_trials
 from simple_spk.data.voxceleb_lists import list_name
-from simple_spk.evaluation.calibration import quality_measures, train_calibration
+from simple_spk.evaluation.calibration import (
+    FEWEST_FALSE_ACCEPTS,
+    quality_measures,
+    train_calibration,
+)
 from simple_spk.evaluation.embedding_files import read_embeddings
 from simple_spk.evaluation.enrollment import (
     durations_of_trials,
     embeddings_of_trials,
+    measures_of_trials,
     read_durations,
     read_enrollments,
 )
 from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import read_scores
+from simple_spk.inference.trial_evaluation import locate_recordings
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -32,6 +38,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     quality = parser.add_argument_group("quality measures, which scoring then needs as well")
     add_value(quality, "--manifest CSV", "use its durations")
     add_value(quality, "--embeddings FILE", "use their lengths")
+    what = "use speech, noise and bandwidth of the recordings of --manifest instead of durations"
+    quality.add_argument("--sound", action="store_true", help=what)
     add_enrollments(parser)
 
 
@@ -44,7 +52,12 @@ def run(options: Namespace) -> None:
         raise ValueError(f"{options.scores} has no labels: give a list with labels (--trials)")
     quality = _quality(trials, options)
     calibration = train_calibration(
-        scores, trials.is_target, quality, options.target_prior, list_name(trials)
+        scores,
+        trials.is_target,
+        quality,
+        options.target_prior,
+        list_name(trials),
+        variable_slope=options.sound,
     )
     calibration.save(options.output)
     if calibration.score_weight <= 0.0:
@@ -56,6 +69,8 @@ def run(options: Namespace) -> None:
     say(f"llr = {calibration.offset:.4g} + {calibration.score_weight:.4g} score")
     for name, weight in calibration.quality_weights.items():
         say(f"      + {weight:.4g} {name}")
+    for name, weight in calibration.slope_weights.items():
+        say(f"      + {weight:.4g} {name} * score")
     say(f"{'':14}{'before':>10}{'after':>10}   (on the list it was trained on)")
     for title, value in before.items():
         say(f"{title:14}{value:10.4f}{after[title]:10.4f}")
@@ -64,9 +79,8 @@ def run(options: Namespace) -> None:
             f"note on {options.scores}: no target scores below any non-target, so the scale is "
             "guessed from the number of trials: calibrate with more speakers"
         )
-    thresholds = calibration.false_accept_thresholds
-    measured = f"down to {thresholds[-1][0]:g}" if thresholds else "nowhere"
-    say(f"thresholds of false-accept rates: measured {measured}, extrapolated below")
+    measured = FEWEST_FALSE_ACCEPTS / (calibration.trials - calibration.targets)
+    say(f"thresholds of false-accept rates: measured down to {measured:.2g}, extrapolated below")
 
 
 def _metrics(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[str, float]:
@@ -84,10 +98,15 @@ def _metrics(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[
 def _quality(trials: Trials, options: Namespace) -> dict[str, NDArray[np.float64]]:
     """The quality measures (n,) of the trials, by name, from the files that the options name."""
     enrollments = None if options.enrollments is None else read_enrollments(options.enrollments)
-    seconds = table = None
-    if options.manifest is not None:
+    seconds = table = sound = None
+    if options.sound:
+        if options.manifest is None:
+            raise ValueError("--sound is of the recordings of a manifest: give the --manifest")
+        recordings = locate_recordings([trials], options.manifest, enrollments=enrollments)
+        sound = measures_of_trials(trials, recordings.sound_of_recording(), enrollments)
+    elif options.manifest is not None:
         seconds = durations_of_trials(trials, read_durations(options.manifest), enrollments)
     if options.embeddings is not None:
         embeddings = read_embeddings(options.embeddings)
         table = embeddings_of_trials(trials, embeddings, enrollments, options.template)
-    return quality_measures(trials.enroll, trials.test, seconds, table)
+    return quality_measures(trials.enroll, trials.test, seconds, table, sound)

@@ -80,7 +80,11 @@ def run(options: Namespace) -> None:
             leave_group()
         return embeddings
 
-    source = EmbeddingSource(embed, recordings.seconds_of_recording)
+    source = EmbeddingSource(
+        embed,
+        recordings.seconds_of_recording,
+        lambda: recordings.sound_of_recording(extractor.sample_rate),
+    )
     results = evaluate_trials(lists, source, extractor.model.similarity, how, outputs)
     show_summaries(results, summary)
     leave_group()

@@ -18,7 +18,7 @@ from simple_spk.cli.commands.verify import (
 from simple_spk.cli.errors import DIFFERENT, UNDECIDED
 from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_decision, add_model, add_value, load_extractor
-from simple_spk.inference.decisions import Candidate, Identification
+from simple_spk.inference.decisions import Candidate, Identification, misses_in_words
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -56,6 +56,8 @@ def run(options: Namespace) -> int:
         say(_sentence(path, found))
         if options.far is not None:
             say(f"  {found.reason}")
+            if found.miss_rate is not None:
+                say(f"  {misses_in_words(found.miss_rate, 'genuine recordings')}")
         for candidate in found.candidates:
             say(f"  {_line(candidate)}")
         for quality in found.qualities:

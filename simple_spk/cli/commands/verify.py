@@ -13,7 +13,13 @@ from pathlib import Path
 from simple_spk.cli.errors import DIFFERENT, UNDECIDED
 from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_decision, add_model, add_value, load_extractor
-from simple_spk.inference.decisions import Decision, warnings
+from simple_spk.inference.decisions import (
+    Decision,
+    mismatch_warnings,
+    misses_in_words,
+    ratio_in_words,
+    warnings,
+)
 from simple_spk.inference.speech_quality import RecordingQuality
 
 
@@ -56,6 +62,10 @@ def run(options: Namespace) -> int:
     needs_reason = options.far or options.prior or decision.probability is None
     if decision.accepted is not None and needs_reason:
         say(f"  {decision.reason}")
+        if options.far is not None and decision.miss_rate is not None:
+            say(f"  {misses_in_words(decision.miss_rate)}")
+    for warning in mismatch_warnings(*decision.qualities):
+        say(f"  careful: {warning}")
     for paths, side in zip((first, second), decision.qualities, strict=True):
         used = [path for path in paths if path not in left_out]
         for path, quality in zip(used, side, strict=False):  # without a decision there is none
@@ -87,7 +97,7 @@ def _sentence(decision: Decision, at_a_rate: bool) -> str:
 def score_in_words(score: float, log_likelihood_ratio: float | None) -> str:
     """A score, and its likelihood ratio if that is known."""
     ratio = log_likelihood_ratio
-    return f"score {score:.2f}" + ("" if ratio is None else f", likelihood ratio e^{ratio:.1f}")
+    return f"score {score:.2f}" + ("" if ratio is None else f", {ratio_in_words(ratio)}")
 
 
 def no_decision(threshold: float | None) -> str:
