@@ -78,6 +78,7 @@ def exchange_loss(base: str, block: str) -> str:
         else:
             result.append(_without_entries(part, nulls) if nulls else part)
         if part.key == "parameter_groups":
+            replaced.append(part)
             old_groups = [name for key, name in PARAMETERS_OF.items() if key in keys]
             result[-1] = _with_groups(result[-1], old_groups, new_groups)
     result = _without_orphans(result, replaced, kept=keys)

@@ -10,6 +10,8 @@ import yaml
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+import train  # noqa: E402
+from simple_spk.training.settings_check import check_settings  # noqa: E402
 from tests.training_runs import train_here  # noqa: E402
 from tools import search_settings  # noqa: E402
 from tools.compare_losses import loss_variants  # noqa: E402
@@ -110,7 +112,17 @@ def test_the_candidates_of_the_recipe_fit_it(tmp_path):
     settings = read_candidates(ROOT / "recipes/OpenSpeech/candidates.yaml")
     assert len(settings) == 5 and {len(several) for several in settings.values()} == {4}
     candidates = make_candidates(SMALL, settings, tmp_path, ["--steps=250"])
-    assert len({candidate.variant.yaml.read_text() for candidate in candidates}) == 20
+    texts = {candidate.variant.yaml.read_text() for candidate in candidates}
+    assert len(texts) == 20
+    used = (
+        *train.REQUIRED_KEYS,
+        *train.OPTIONAL_KEYS,
+        "seed",
+        "max_grad_norm",
+        "ckpt_interval_minutes",
+    )
+    for candidate in candidates:  # none has a key that its loss left without effect
+        check_settings(candidate.variant.yaml, {}, used, ())
 
 
 def test_a_search_ends_in_experiments_to_compare(tmp_path, monkeypatch, capsys):
