@@ -179,7 +179,9 @@ def run_once(
     given = list({option.partition("=")[0]: option for option in given}.values())  # the last wins
     asked = {"yaml": variant.yaml.read_text(encoding="utf-8"), "overrides": given}
     remembered, metrics = folder / "asked.json", folder / "metrics.json"
-    if remembered.is_file() and json.loads(remembered.read_text(encoding="utf-8")) != asked:
+    is_trained = metrics.is_file() or any(folder.glob("checkpoints/*"))  # in part at least
+    before = remembered.read_text(encoding="utf-8") if remembered.is_file() else None
+    if is_trained and before is not None and json.loads(before) != asked:
         raise ValueError(f"{folder} holds a run with other settings: name another output folder")
     if not metrics.is_file():
         write_json(remembered, asked)

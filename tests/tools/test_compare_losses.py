@@ -12,6 +12,7 @@ from scipy import stats
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from simple_spk.io.atomic_file import write_text  # noqa: E402
 from tools import ablate, compare_losses  # noqa: E402
 from tools.ablate import variants_of  # noqa: E402
 from tools.compare_losses import (  # noqa: E402
@@ -267,3 +268,23 @@ def test_after_a_failure_no_other_training_begins(tmp_path):
     for at_once in (0, -1):
         with pytest.raises(ValueError, match="--at-once must be 1 or more"):
             next(run_all(variants, [5], tmp_path, [], at_once))
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_may_be_corrected(tmp_path, monkeypatch):
+    experiment, folder = tmp_path / "one.yaml", tmp_path / "run"
+    metrics = json.dumps({"lists": {"all": {"eer": 5.0}}})
+
+    def train(arguments, log, threads):
+        if "misspelt" in experiment.read_text():
+            raise ChildProcessError("a key has no effect")
+        write_text(folder / "metrics.json", metrics)
+
+    monkeypatch.setattr("tools.experiment_runs._train", train)
+    experiment.write_text("misspelt: 1")
+    with pytest.raises(ChildProcessError):
+        run_once(Variant("one", experiment), 1, folder, [])
+    experiment.write_text("spelt: 1")
+    assert run_once(Variant("one", experiment), 1, folder, []) == {"all": {"eer": 5.0}}
+    experiment.write_text("spelt: 2")
+    with pytest.raises(ValueError, match="other settings"):
+        run_once(Variant("one", experiment), 1, folder, [])
