@@ -222,7 +222,12 @@ def _started_workers(count: int, task: _Task) -> Iterator[list[_Worker]]:
 def _work(connection: Connection, task: _Task) -> None:
     """The loop of a worker process: names in, outcomes out, until the parent is gone."""
     parent = multiprocessing.parent_process()
-    lock = (task.journal_folder / "workers.lock").open("r+")
+    path = task.journal_folder / "workers.lock"
+    try:
+        lock = path.open("r+")
+    except OSError as error:
+        connection.send(ConversionStoppedError(f"cannot open {path} ({error.strerror})"))
+        return
     with lock, contextlib.suppress(EOFError, ConnectionError):
         lock_file(lock, shared=True)  # the next run waits for the end of this process
         # That run may have begun before the lock: then this worker has no parent any more.

@@ -16,6 +16,7 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
+from simple_spk.corpora import conversion
 from simple_spk.corpora.conversion import ConversionStoppedError, Settings, convert, run_lock
 from simple_spk.corpora.inspection import AudioFile
 from simple_spk.corpora.journal import Journal, Outcome
@@ -423,3 +424,11 @@ def test_another_shortest_length_is_honored(few: Path, tmp_path: Path) -> None:
     assert [each.fault for each in outcomes] == ["too short", "too short", "", "truncated"]
     assert sorted(contents(tmp_path / "target/flac")) == ["2.flac"]
     assert [each.fault for each in run(few, tmp_path / "target").values()][:3] == ["", "", ""]
+
+
+def test_a_worker_that_cannot_open_its_lock_says_so(tmp_path):
+    ours, theirs = multiprocessing.Pipe()
+    conversion._work(theirs, conversion._Task(tmp_path, tmp_path, tmp_path / "gone", Settings()))
+    answer = ours.recv()
+    assert isinstance(answer, ConversionStoppedError)
+    assert "workers.lock (No such file or directory)" in str(answer)
