@@ -65,7 +65,8 @@ REQUIRED_KEYS = (
     "log_interval",
     "collapse_check_steps",
 )
-OPTIONAL_KEYS = ("channels_last", "epochs_to_average", "best_epoch")  # see SimPLEBrain
+# See SimPLEBrain.
+OPTIONAL_KEYS = ("channels_last", "crops_per_chunk", "epochs_to_average", "best_epoch")
 
 
 def train(arguments: list[str]) -> dict[str, dict]:

@@ -54,7 +54,7 @@ def check_training(
 def memory_finding(
     topic: str, setting: TrainingSetting, needs: TrainingNeeds, available_bytes: float
 ) -> Finding:
-    """Whether a batch fits; if not, which accumulation of smaller ones does."""
+    """Whether a batch fits; if not, which chunks of it do."""
     needed = needs.memory_bytes(setting.batch)
     text = (
         f"{_amount(needed)} of {_amount(available_bytes)}: {needs.parameters / 1e6:.2f} M "
@@ -64,16 +64,13 @@ def memory_finding(
         f"{setting.longest_crop_seconds:g} s in fp32 (bf16 takes about half)"
     )
     room = USABLE_SHARE_OF_MEMORY * available_bytes
-    cure = "even one speaker at a time does not fit: take a smaller width, or shorter crops"
-    for factor in range(1, setting.speakers_per_batch + 1):
-        speakers, rest = divmod(setting.speakers_per_batch, factor)
-        if not rest and needs.memory_bytes(speakers * setting.recordings_per_speaker) <= room:
-            cure = (
-                f"accumulate: --speakers_per_batch={speakers} --grad_accumulation_factor={factor} "
-                f"--batches_per_epoch={setting.batches_per_epoch * factor}; or train with "
-                "--precision=bf16, or on several GPUs"
-            )
-            break
+    chunk = needs.largest_chunk(room)
+    cure = "even two crops at a time do not fit: take a smaller width or queue, or shorter crops"
+    if chunk >= 2:
+        cure = (
+            f"embed the batch in chunks: --crops_per_chunk={chunk}, which takes about a third more "
+            "time; or train with --precision=bf16, or on several GPUs"
+        )
     metrics = {**vars(needs), "needed_bytes": needed, "available_bytes": available_bytes}
     status = Status.OK if needed <= room else Status.PROBLEM
     return Finding(topic, "memory", status, text, cure, metrics=metrics)
@@ -85,8 +82,7 @@ def memory_advice(settings_file: Path) -> str:
         setting = read_setting(settings_file)
     except ValueError:  # only a ResNet with a queue can be estimated
         return (
-            "accumulate smaller batches: half the speakers (or classes) per batch, "
-            "--grad_accumulation_factor=2 and twice the batches_per_epoch"
+            "embed each batch in chunks: set crops_per_chunk to half of what a process has or less"
         )
     needs = measure_needs(setting)  # on the CPU, as the GPU is full
     available = needs.memory_bytes(setting.batch)  # less than that, as it did not fit

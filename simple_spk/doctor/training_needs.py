@@ -3,6 +3,7 @@
 Measured on a few small steps of real training, and extrapolated: all numbers are estimates.
 """
 
+import math
 import re
 import time
 import timeit
@@ -135,6 +136,11 @@ class TrainingNeeds:
     def memory_bytes(self, batch: int) -> float:
         """Memory of the device with ``batch`` crops at a time."""
         return self.model_bytes + self.queue_bytes + batch * self.activation_bytes_per_crop
+
+    def largest_chunk(self, available_bytes: float) -> int:
+        """The largest power of two of crops that fits at a time; 0 if none does."""
+        crops = (available_bytes - self.memory_bytes(0)) / self.activation_bytes_per_crop
+        return 2 ** int(math.log2(crops)) if crops >= 1.0 else 0
 
 
 def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeeds:

@@ -22,6 +22,7 @@ from simple_spk.distributed import (
 )
 from simple_spk.losses.simple import SimPLELoss
 from simple_spk.losses.warm_start import WarmStartLoss
+from simple_spk.models.chunked_encoder import ChunkedEncoder
 from simple_spk.training.checkpoints import AtomicCheckpointer
 from simple_spk.training.log import TrainingLog, plain_numbers
 
@@ -84,7 +85,8 @@ class SimPLEBrain(sb.Brain):
     parameter names to optimizer options, or None), validation (or None), collapse_check_steps,
     log_interval, tensorboard (makes a SummaryWriter, or None). Optional: epochs_to_average,
     best_epoch (see there), channels_last (the memory layout of convolutions: with bf16 on a CPU it
-    makes a step about twice as fast).
+    makes a step about twice as fast), crops_per_chunk (crops of a process that are embedded at a
+    time, for less memory; the loss sees the whole batch).
 
     The method ``at_step(step)`` of any submodule that has one is called before each training step.
     """
@@ -166,7 +168,7 @@ class SimPLEBrain(sb.Brain):
     ) -> None:
         """Update the momentum encoder, and log."""
         if should_step and "momentum_encoder" in self.modules:
-            self.modules.momentum_encoder.update(unwrap(self.modules.encoder))
+            unwrap(self.modules.momentum_encoder).update(unwrap(self.modules.encoder))
         self.training_log.count_batch(len(batch.labels))
         if self.step % self.hparams.log_interval == 0:
             self.training_log.show_step(
@@ -193,6 +195,10 @@ class SimPLEBrain(sb.Brain):
                 f"an epoch of {len(train_loader)} batches cannot be divided into steps of "
                 f"{self.grad_accumulation_factor} accumulated batches: change batches_per_epoch"
             )
+        if getattr(self.hparams, "crops_per_chunk", None) is not None:
+            for name in {"encoder", "momentum_encoder"} & {*self.modules}:
+                module = self.modules[name]
+                self.modules[name] = ChunkedEncoder(module, self.hparams.crops_per_chunk)
         self.training_log = TrainingLog(
             self.hparams.tensorboard, self.hparams.collapse_check_steps, not self.noprogressbar
         )
@@ -223,7 +229,7 @@ class SimPLEBrain(sb.Brain):
 
     @property
     def plain_modules(self) -> nn.ModuleDict:
-        """All modules, without their data-parallel wrappers."""
+        """All modules, without their wrappers."""
         return nn.ModuleDict({name: unwrap(module) for name, module in self.modules.items()})
 
     def _wrap_distributed(self) -> None:
@@ -328,5 +334,7 @@ class SimPLEBrain(sb.Brain):
 
 
 def unwrap(module: nn.Module) -> nn.Module:
-    """The module inside a data-parallel wrapper."""
-    return module.module if isinstance(module, DistributedDataParallel) else module
+    """The module inside the wrappers for data parallelism and for chunks."""
+    if isinstance(module, DistributedDataParallel):
+        module = module.module
+    return module.encoder if isinstance(module, ChunkedEncoder) else module

@@ -155,11 +155,9 @@ def test_the_cure_for_want_of_memory_fits(
     finding = memory_finding("", setting, needs, available)
     room = 0.9 * available
     assert (finding.status is Status.OK) == (needs.memory_bytes(setting.batch) <= room)
-    if finding.status is Status.PROBLEM and "accumulate" in finding.cure:
-        numbers = dict(word.strip("-;").split("=") for word in finding.cure.split() if "=" in word)
-        fitting = int(numbers["speakers_per_batch"])
-        assert fitting * int(numbers["grad_accumulation_factor"]) == speakers
-        assert needs.memory_bytes(fitting * recordings) <= room
+    if finding.status is Status.PROBLEM and "crops_per_chunk" in finding.cure:
+        chunk = int(finding.cure.partition("--crops_per_chunk=")[2].partition(",")[0])
+        assert needs.memory_bytes(chunk) <= room < needs.memory_bytes(2 * chunk)
 
 
 @settings(deadline=None)

@@ -320,6 +320,20 @@ def test_two_processes_change_from_softmax_to_simple(corpus, tmp_path):
     assert "state is equal on all 2 processes" in finished.stderr + finished.stdout
 
 
+def test_a_batch_can_be_embedded_in_chunks_by_one_process_and_by_two(corpus, tmp_path):
+    options = "--crops_per_chunk=4", "--number_of_epochs=1"
+    finished = run(command(corpus, tmp_path / "chunks", *options))
+    assert finished.returncode == 0, finished.stderr
+    again = run(command(corpus, tmp_path / "again", *options))
+    assert again.returncode == 0
+    assert_equal_weights(tmp_path / "chunks", tmp_path / "again")
+    arguments = command(corpus, tmp_path / "two", *options)[1:]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
+    finished = run([*launcher, "--master_port=0", "--standalone", *arguments])
+    assert finished.returncode == 0, finished.stderr
+    assert "state is equal on all 2 processes" in finished.stderr + finished.stdout
+
+
 def test_a_collapsing_run_warns(corpus, tmp_path):
     plain = "--embedding_head={form: cartesian, centered: False, initial_length: null}"
     options = plain, "--parameter_groups=null", "--learning_rate=0.0", "--collapse_check_steps=0"
@@ -352,7 +366,7 @@ def broken_manifest(corpus, tmp_path, change):
         ("--optimizer={lr: abc}", "mini.yaml: "),
         ("--crop_seconds=[1e9, 1e9]", "crop_seconds are at most 3600"),
         ("--device=meta", "the device 'meta' cannot be used"),
-        ("--schedule=!name:tests.training_runs.out_of_memory", "--grad_accumulation_factor=2 "),
+        ("--schedule=!name:tests.training_runs.out_of_memory", "--crops_per_chunk=4,"),
     ],
 )
 def test_wrong_options_are_explained(corpus, tmp_path, option, words):
