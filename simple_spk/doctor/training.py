@@ -55,20 +55,21 @@ def memory_finding(
     topic: str, setting: TrainingSetting, needs: TrainingNeeds, available_bytes: float
 ) -> Finding:
     """Whether a batch fits; if not, which chunks of it do."""
-    needed = needs.memory_bytes(setting.batch)
+    needed = needs.memory_bytes(setting.crops_at_once)
     text = (
         f"{_amount(needed)} of {_amount(available_bytes)}: {needs.parameters / 1e6:.2f} M "
         f"parameters with gradient, momentum and moving average {_amount(needs.model_bytes)}, "
         f"queue {_amount(needs.queue_bytes)}, "
         f"activations {_amount(needs.activation_bytes_per_crop)} per crop of "
-        f"{setting.longest_crop_seconds:g} s in fp32 (bf16 takes about half)"
+        f"{setting.longest_crop_seconds:g} s in fp32 (bf16 takes about half), "
+        f"{setting.crops_at_once} at a time"
     )
     room = USABLE_SHARE_OF_MEMORY * available_bytes
     chunk = needs.largest_chunk(room)
     cure = "even two crops at a time do not fit: take a smaller width or queue, or shorter crops"
     if chunk >= 2:
         cure = (
-            f"embed the batch in chunks: --crops_per_chunk={chunk}, which takes about a third more "
+            f"embed the batch in chunks: --crops_per_chunk={chunk}, which takes a quarter more "
             "time; or train with --precision=bf16, or on several GPUs"
         )
     metrics = {**vars(needs), "needed_bytes": needed, "available_bytes": available_bytes}
@@ -85,7 +86,7 @@ def memory_advice(settings_file: Path) -> str:
             "embed each batch in chunks: set crops_per_chunk to half of what a process has or less"
         )
     needs = measure_needs(setting)  # on the CPU, as the GPU is full
-    available = needs.memory_bytes(setting.batch)  # less than that, as it did not fit
+    available = needs.memory_bytes(setting.crops_at_once)  # less than that, as it did not fit
     if torch.cuda.is_available():
         available = min(available, torch.cuda.get_device_properties().total_memory)
     return memory_finding("", setting, needs, available).cure

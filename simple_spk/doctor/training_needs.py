@@ -36,6 +36,8 @@ CROPS_OF_LOADER = 32  # in a batch
 # Both passes need working memory beside the saved activations: measured peaks of the process were
 # 1.46 times what is saved.
 WORKSPACE = 1.5
+# In chunks there is one more forward pass beside two of these and a backward pass, which costs two.
+TIME_OF_CHUNKS = 1.25
 BATCHES_AHEAD_PER_WORKER = 2  # torch's DataLoader
 RESNET = "!new:simple_spk.models.resnet.ResNet"
 Limits = tuple[float, float]
@@ -58,12 +60,13 @@ class TrainingSetting:
     stem_stride: int = 1
     embedding_dim: int = 256
     workers: int = 8
+    crops_per_chunk: int = 64  # 0: the whole batch
 
     def __post_init__(self) -> None:
         self.crop_stages()
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name == "workers" else 1
+            least = 0 if field.name in ("workers", "crops_per_chunk") else 1
             if isinstance(value, int | float) and value < least:
                 raise ValueError(f"{field.name} is {value}; expected at least {least}")
 
@@ -71,6 +74,16 @@ class TrainingSetting:
     def batch(self) -> int:
         """Crops in a batch."""
         return self.speakers_per_batch * self.recordings_per_speaker
+
+    @property
+    def crops_at_once(self) -> int:
+        """Crops whose activations are in memory at a time."""
+        return min(self.crops_per_chunk or self.batch, self.batch)
+
+    def encoder(self) -> ResNet:
+        """The encoder, on the default device of torch."""
+        names = ("num_mels", "width", "blocks", "stem_stride", "embedding_dim")
+        return ResNet(**{name: getattr(self, name) for name in names})
 
     @property
     def longest_crop_seconds(self) -> float:
@@ -98,7 +111,7 @@ def read_setting(path: str | Path) -> TrainingSetting:
         raise ValueError(f"{path}: only needs of an encoder {RESNET[1:]} can be estimated")
     if not isinstance(content.get("queue"), dict):
         raise ValueError(f"{path}: only needs of a loss over a queue can be estimated")
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"crops_per_chunk": 0}
     for field in fields(TrainingSetting):
         found = encoder.get(field.name, content.get(field.name))
         if isinstance(found, str):  # <name>, what is left of !ref <name>
@@ -147,8 +160,7 @@ def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeed
     """What training needs: the networks from a few steps on few crops, the loss as it will be."""
     mean_seconds, longest_seconds = setting.mean_crop_seconds, setting.longest_crop_seconds
     measured_seconds = min(mean_seconds, LONGEST_MEASURED_SECONDS)
-    names = ("num_mels", "width", "blocks", "stem_stride", "embedding_dim")
-    encoder = ResNet(**{name: getattr(setting, name) for name in names})
+    encoder = setting.encoder()
     step = _network_step(encoder, setting, device)
     samples = round(measured_seconds * setting.sample_rate)
     saved_bytes: dict[int, int] = {}  # for the backward pass, by storage
@@ -167,6 +179,7 @@ def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeed
         seconds = _fastest(partial(step, waveforms), device)
     loss_seconds = _fastest(_loss_step(setting, device), device)
     mean, longest = mean_seconds / measured_seconds, longest_seconds / measured_seconds
+    again = 1.0 if setting.crops_at_once == setting.batch else TIME_OF_CHUNKS
     parameters = sum(parameter.numel() for parameter in encoder.parameters())
     return TrainingNeeds(
         parameters=parameters,
@@ -174,7 +187,7 @@ def measure_needs(setting: TrainingSetting, device: str = "cpu") -> TrainingNeed
         queue_bytes=setting.queue_size * (4 * setting.embedding_dim + 8),
         activation_bytes_per_crop=WORKSPACE * sum(saved_bytes.values()) / crops * longest,
         batch_bytes=round(setting.batch * longest_seconds * setting.sample_rate * 4),
-        step_seconds=loss_seconds + setting.batch * seconds / crops * mean,
+        step_seconds=loss_seconds + setting.batch * seconds / crops * mean * again,
     )
 
 

@@ -14,7 +14,7 @@ class ChunkedEncoder(nn.Module):
 
     With gradients, the activations of a chunk are dropped after its forward pass and computed again
     for its backward pass (torch's activation checkpointing). Memory falls to that of one chunk,
-    time rises by about a third. The gradient is that of the chunks in one pass. BatchNorm
+    time rises by about a quarter. The gradient is that of the chunks in one pass. BatchNorm
     normalizes each chunk by itself, as without SyncBatchNorm each of several processes does; its
     running statistics are updated once.
     """

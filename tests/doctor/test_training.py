@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from simple_spk.cli.commands import doctor
 from simple_spk.data.manifest import write_manifest
 from simple_spk.doctor.finding import Status, is_well
+from simple_spk.doctor.gpu_forecast import GPUS, crop_cost, forecast, forecast_finding
 from simple_spk.doctor.installation import check_installation
 from simple_spk.doctor.training import _amount, _in_words, loader_finding, memory_finding
 from simple_spk.doctor.training_needs import (
@@ -154,7 +155,7 @@ def test_the_cure_for_want_of_memory_fits(
     needs = TrainingNeeds(1000, 16000, 10**6, bytes_per_crop, 0, 1.0)
     finding = memory_finding("", setting, needs, available)
     room = 0.9 * available
-    assert (finding.status is Status.OK) == (needs.memory_bytes(setting.batch) <= room)
+    assert (finding.status is Status.OK) == (needs.memory_bytes(setting.crops_at_once) <= room)
     if finding.status is Status.PROBLEM and "crops_per_chunk" in finding.cure:
         chunk = int(finding.cure.partition("--crops_per_chunk=")[2].partition(",")[0])
         assert needs.memory_bytes(chunk) <= room < needs.memory_bytes(2 * chunk)
@@ -233,3 +234,38 @@ def test_versions_that_do_not_match_are_named(
     (finding,) = (found for found in check_installation() if found.kind == "torch")
     assert finding.status is Status.PROBLEM
     assert "torchaudio 2.8.1" in finding.text
+
+
+# ---- GPUs that are not here ---------------------------------------------------------------------
+
+
+def test_a_crop_costs_the_operations_of_its_convolutions() -> None:
+    """Counted by hand: the stem of a ResNet, whose other layers are in proportion."""
+    setting = replace(SMALL, stem_stride=1)
+    cost, double = crop_cost(setting, 2.0), crop_cost(setting, 4.0)
+    stem = 2 * 9 * 4 * 200 * 80  # multiply and add, 3 x 3, 4 channels, frames x mels
+    assert stem < cost.forward_operations < 40 * stem
+    assert cost.backward_operations == pytest.approx(2 * cost.forward_operations, rel=0.15)
+    assert double.forward_operations == pytest.approx(2 * cost.forward_operations, rel=0.05)
+
+
+def test_what_is_counted_of_memory_is_what_is_measured() -> None:
+    setting = replace(SMALL, crop_seconds=(2.0, 2.0))
+    measured = measure_needs(setting).activation_bytes_per_crop  # in 32 bits, with working memory
+    assert 2 * 1.5 * crop_cost(setting, 2.0).kept_bytes == pytest.approx(measured, rel=0.3)
+
+
+def test_more_gpus_take_less_time_and_need_no_chunks() -> None:
+    setting = TrainingSetting()
+    one, eight = (forecast(setting, GPUS["A100-40GB"], count) for count in (1, 8))
+    assert one.crops_per_chunk < one.crops_per_gpu == 512
+    assert eight.crops_per_chunk == eight.crops_per_gpu == 64
+    assert eight.total_hours < one.total_hours / 8
+    for name, gpu in GPUS.items():
+        assert forecast(setting, gpu).memory_bytes <= 0.9 * gpu.memory_bytes, name
+    assert set(GPUS) == set(doctor.GPU_NAMES)
+
+
+def test_a_gpu_that_is_too_small_is_a_problem() -> None:
+    setting = replace(TrainingSetting(), queue_size=30_000_000)
+    assert forecast_finding(setting, "3090").status is Status.PROBLEM

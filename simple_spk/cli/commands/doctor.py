@@ -25,6 +25,8 @@ from simple_spk.doctor.finding import Finding, as_json, as_text, is_well, write_
 from simple_spk.doctor.installation import check_installation
 from simple_spk.doctor.trials import check_trials, corpora_of
 
+GPU_NAMES = ("A100-40GB", "A100-80GB", "H100", "4090", "3090", "V100")  # those of gpu_forecast
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of doctor."""
@@ -60,6 +62,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(training, "--workers N", "processes that read crops", int)
     what = "cpu, cuda, cuda:1, ... (default: a GPU if there is one)"
     add_value(training, "--device DEVICE", what, str)
+    what = f"forecast for a GPU that is not here: {', '.join(GPU_NAMES)}"
+    add_value(training, "--gpu NAME", what, str, choices=GPU_NAMES)
+    add_value(training, "--gpus N", "number of these GPUs (default 1)", int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_value(parser, "--list FILE", "write the names of all faulty files as 'kind<tab>name'")
 
@@ -74,7 +79,7 @@ def run(options: Namespace) -> int:
     depth = Depth.SAMPLES if options.deep else Depth.NAMES if options.names_only else Depth.ENDS
     inspection = InspectionOptions(depth, options.shortest, options.processes)
     findings += _check_data(options, inspection)
-    if options.training or options.hparams is not None:
+    if options.training or options.hparams is not None or options.gpu is not None:
         findings += _check_training(options)
     if options.list is not None:
         write_names(options.list, findings)
@@ -138,6 +143,11 @@ def _check_training(options: Namespace) -> list[Finding]:
         if rest:
             raise ValueError(f"--batch must be a multiple of the {per_speaker} crops per speaker")
     given = {name: value for name, value in changes.items() if value is not None}
+    setting = replace(setting, **given)
+    if options.gpu is not None:
+        from simple_spk.doctor.gpu_forecast import forecast_finding
+
+        return [forecast_finding(setting, options.gpu, options.gpus)]
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     require_usable_device(device)
-    return check_training(replace(setting, **given), device, options.manifest)
+    return check_training(setting, device, options.manifest)
