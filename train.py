@@ -130,7 +130,10 @@ def train_in_folder(
         changes = require_same_settings(output_folder, settings, may_change)
         if changes or not (output_folder / SETTINGS).is_file():  # never cut short by a kill
             write_text(output_folder / SETTINGS, f"# {Path(hparams_file).resolve()}\n{settings}")
-    sb.create_experiment_directory(output_folder)
+    try:
+        sb.create_experiment_directory(output_folder)
+    except ValueError as error:  # logging does not tell why it cannot open log.txt
+        raise error.__cause__ or error from None
     if if_main_process() and changes:
         logger.warning("changed settings: %s", "; ".join(changes))
 

@@ -433,3 +433,11 @@ def test_every_yaml_runs(corpus, unbroken, tmp_path, yaml):
     finished = run(arguments)
     assert finished.returncode == 0, finished.stderr
     assert (tmp_path / yaml.stem / "metrics.json").is_file()
+
+
+def test_a_log_that_cannot_be_opened_is_named(corpus, tmp_path):
+    output = tmp_path / "run"
+    (output / "log.txt").mkdir(parents=True)
+    finished = run(command(corpus, output))
+    assert finished.returncode == 1
+    assert "log.txt" in finished.stderr and "Unable to configure" not in finished.stderr
