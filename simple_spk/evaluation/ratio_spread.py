@@ -135,8 +135,8 @@ def fit_spread(ratios: Values, quality: Mapping[str, Values]) -> Spread:
 def _least_squares(features: Values, values: Values) -> Values:
     """The weights (k,) of features (n, k), the first of which is 1, nearest to values (n,)."""
     ridge = np.diag([0.0, *[RIDGE * len(values)] * (features.shape[1] - 1)])
-    found: Values = np.linalg.solve(features.T @ features + ridge, features.T @ values)
-    return found
+    found = np.linalg.solve(features.T @ features + ridge, features.T @ values)
+    return found.astype(np.float64)
 
 
 def _log_mean_excess(features: Values, excesses: Values) -> Values:
