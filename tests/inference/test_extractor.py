@@ -614,6 +614,20 @@ def test_processes_that_verify_together_answer_alike_whatever_fails(
     torch.multiprocessing.spawn(judge_in_process, args=(str(tmp_path),), nprocs=2)
 
 
+def test_content_counts_and_not_the_extension(
+    extractor: Extractor, spoken: list[Path], tmp_path: Path
+) -> None:
+    samples, rate = soundfile.read(spoken[0], dtype="int16")
+    wrong = tmp_path / "flac.wav"
+    soundfile.write(wrong, samples, rate, format="FLAC")
+    (quality,), _ = extractor.verify(wrong, spoken[0]).qualities
+    assert quality.sample_rate == rate
+    np.testing.assert_array_equal(extractor.embed(wrong), extractor.embed(spoken[0]))
+    wrong.write_text("not a recording")
+    with pytest.raises(AudioError, match=r"flac\.wav is of no known audio format"):
+        extractor.verify(wrong, spoken[0])
+
+
 def test_a_missing_recording_is_named(extractor: Extractor, recordings: list[Path]) -> None:
     with pytest.raises(AudioError, match=r"missing\.wav"):
         extractor.embed([*recordings, "missing.wav"])
