@@ -8,6 +8,8 @@ Writes to DATA, which prepare.py made:
   equal and under different conditions of both sides; enrolled models are of 1 to 5 recordings.
   Corpora of one session per speaker sound more alike than two sessions of a person do: conditions
   make up for that;
+* background.csv: some recordings of some training speakers of each corpus, whose mean embedding
+  tells typical recordings from others;
 * test_conditions.csv: the recordings of the test list of --test-corpus in noise, through a
   telephone line and a codec.
 
@@ -46,6 +48,8 @@ DRAWN_LINES = ("telephone", "mulaw", "amr_nb")
 DRAWN_CODECS = ("mp3", "opus", "aac")
 # Of a corpus, so that none outweighs the others: strangers of a large one are less alike.
 MOST_NONTARGETS = 5000
+FEWEST_SPEAKERS = 3  # of a corpus, if any has them: two make a single pair
+BACKGROUND_SPEAKERS, BACKGROUND_RECORDINGS = 150, 4  # of a corpus, of a speaker
 MODEL_SIZES = (1, 1, 1, 2, 3, 5)  # recordings of enrolled models, each as often
 
 Waveform = NDArray[np.float32]
@@ -134,6 +138,8 @@ def run(data_folder: Path, test_corpus: str) -> None:
     lists = [read_trials(path) for path in sorted(data_folder.glob("valid_trials_*.txt"))]
     if not lists:
         raise ValueError(f"{data_folder} has no valid_trials_CORPUS.txt: run prepare.py first")
+    large = [one for one in lists if len(set(speakers_of_recordings(one))) >= FEWEST_SPEAKERS]
+    lists = large or lists
     random = np.random.default_rng(0)
     models: dict[str, list[str]] = {}
     found = [across_conditions(one, random, models) for one in lists]
@@ -145,11 +151,32 @@ def run(data_folder: Path, test_corpus: str) -> None:
     lines = [f"{int(label)} {model} {recording}\n" for model, recording, label in pairs]
     write_text(data_folder / "calibration_trials.txt", "".join(lines))
     print(f"{len(pairs)} trials in {data_folder / 'calibration_trials.txt'}")
+    write_background(data_folder / "background.csv", read_manifest(data_folder / "train.csv"))
     listed = read_trials(data_folder / f"test_trials_{test_corpus}.txt")
     table = data_folder / "test_conditions.csv"
     conditions_of = {name: list(TEST_CONDITIONS) for name in listed.ids}
     write_conditions(table, read_manifest(data_folder / "test.csv"), conditions_of, drawn=False)
     print(f"{len(listed.ids)} recordings under {len(TEST_CONDITIONS)} conditions in {table}")
+
+
+def write_background(table: Path, recordings: Manifest) -> None:
+    """Write a manifest of random recordings of random speakers, as many of each corpus."""
+    random = np.random.default_rng(0)
+    of_corpus: dict[str, dict[str, list[str]]] = {}
+    for name, row in recordings.row_of_id.items():
+        speaker = recordings.speakers[recordings.speaker_of_row[row]]
+        of_corpus.setdefault(name.partition("/")[0], {}).setdefault(speaker, []).append(name)
+    chosen = []
+    for of_speaker in of_corpus.values():
+        speakers = sorted(of_speaker)
+        for place in random.permutation(len(speakers))[:BACKGROUND_SPEAKERS].tolist():
+            names = of_speaker[speakers[place]]
+            chosen += [names[i] for i in random.permutation(len(names))[:BACKGROUND_RECORDINGS]]
+    rows = [recordings.row_of_id[name] for name in chosen]
+    wavs = [str(recordings.wav(row)) for row in rows]
+    seconds = [float(recordings.durations_seconds[row]) for row in rows]
+    speakers = [recordings.speakers[recordings.speaker_of_row[row]] for row in rows]
+    write_manifest(table, chosen, wavs, seconds, speakers)
 
 
 def thinned(trials: Trials, random: np.random.Generator) -> NDArray[np.int64]:

@@ -38,7 +38,7 @@ from simple_spk.evaluation.calibration import (
     quality_measures,
 )
 from simple_spk.evaluation.metrics import summary
-from simple_spk.io.atomic_file import write_json
+from simple_spk.io.atomic_file import atomic_write, write_json
 
 RATE, IDENTIFICATION_RATE = 1e-3, 1e-2
 ROWS = (  # title, corpus, conditions of both sides
@@ -48,6 +48,8 @@ ROWS = (  # title, corpus, conditions of both sides
     ("speechocean762, wideband against telephone", "speechocean762", "whole", "telephone"),
     ("speechocean762, mp3 of 32 kbit/s", "speechocean762", "mp3", "mp3"),
     ("speechocean762, noise at 10 dB", "speechocean762", "noise", "noise"),
+    ("Common Voice, English, across sessions", "cvx", "whole", "whole"),
+    ("Common Voice, many languages", "cvm", "whole", "whole"),
 )
 ENROLLMENTS = (1, 2, 3, 5)
 GALLERIES = (2, 10, 100, 1000)
@@ -68,7 +70,8 @@ class Sides(NamedTuple):
 
     def take(self, rows: Rows) -> "Sides":
         """Some of them."""
-        return Sides(*(values[rows] for values in self))
+        embeddings, seconds, sound, speakers = self
+        return Sides(embeddings[rows], seconds[rows], sound[rows], speakers[rows])
 
     def joined(self, groups: Sequence[Rows]) -> "Sides":
         """The voices of groups of recordings, each of one speaker."""
@@ -88,36 +91,6 @@ class Judge(NamedTuple):
 
     extractor: Extractor
     calibration: Calibration
-
-    def listen(self, data_folder: Path, names: Sequence[str]) -> Sides:
-        """Recordings under conditions (CONDITION/ID), embedded."""
-        tables = {
-            "whole": read_manifest(data_folder / "test.csv"),
-            "2s": read_manifest(data_folder / "test_2s.csv"),
-        }
-        coded = read_manifest(data_folder / "test_conditions.csv")
-        paths, speakers = [], []
-        for name in names:
-            condition, _, recording = name.partition("/")
-            table = tables.get(condition, coded)
-            row = table.row_of_id[recording if condition in tables else name]
-            paths.append(table.wav(row))
-            speakers.append(table.speakers[table.speaker_of_row[row]])
-        found: dict[int, tuple[Any, Any]] = {}
-        with tqdm(total=len(paths), unit="rec", desc="embed") as bar:
-            for batch in self.extractor.embed_each(paths, with_quality=True):
-                for error in batch.errors.values():
-                    raise error
-                pairs = zip(batch.embeddings, batch.qualities, strict=True)
-                found |= dict(zip(batch.indexes, pairs, strict=True))
-                bar.update(len(batch.indexes))
-        embeddings, qualities = zip(*(found[place] for place in range(len(paths))), strict=True)
-        return Sides(
-            np.stack(embeddings),
-            np.array([quality.seconds for quality in qualities]),
-            np.stack([quality.sound_measures() for quality in qualities]),
-            np.unique(speakers, return_inverse=True)[1].astype(np.int64),
-        )
 
     @torch.no_grad()
     def judge(
@@ -142,9 +115,48 @@ class Judge(NamedTuple):
             np.concatenate([enroll.seconds, test.seconds]),
             table,
             dict(zip(SOUND_MEASURES, sound, strict=True)),
+            self.calibration.background,
         )
         limits = self.calibration.thresholds_at(rate / voices, quality, len(scores))
         return self.calibration.apply(scores, quality), limits
+
+
+def listen(extractor: Extractor, data_folder: Path, names: Sequence[str], kept: Path) -> Sides:
+    """Recordings under conditions (CONDITION/ID), embedded; they are kept for the next time."""
+    if kept.is_file():
+        with np.load(kept) as file:
+            if str(file["fingerprint"]) == extractor.fingerprint and [*file["names"]] == [*names]:
+                return Sides(*(file[field] for field in Sides._fields))
+    tables = {
+        "whole": read_manifest(data_folder / "test.csv"),
+        "2s": read_manifest(data_folder / "test_2s.csv"),
+    }
+    coded = read_manifest(data_folder / "test_conditions.csv")
+    paths, speakers = [], []
+    for name in names:
+        condition, _, recording = name.partition("/")
+        table = tables.get(condition, coded)
+        row = table.row_of_id[recording if condition in tables else name]
+        paths.append(table.wav(row))
+        speakers.append(table.speakers[table.speaker_of_row[row]])
+    found: dict[int, tuple[Any, Any]] = {}
+    with tqdm(total=len(paths), unit="rec", desc="embed") as bar:
+        for batch in extractor.embed_each(paths, with_quality=True):
+            for error in batch.errors.values():
+                raise error
+            pairs = zip(batch.embeddings, batch.qualities, strict=True)
+            found |= dict(zip(batch.indexes, pairs, strict=True))
+            bar.update(len(batch.indexes))
+    embeddings, qualities = zip(*(found[place] for place in range(len(paths))), strict=True)
+    heard = Sides(
+        np.stack(embeddings),
+        np.array([quality.seconds for quality in qualities]),
+        np.stack([quality.sound_measures() for quality in qualities]),
+        np.unique(speakers, return_inverse=True)[1].astype(np.int64),
+    )
+    with atomic_write(kept) as partial, partial.open("wb") as file:
+        np.savez(file, fingerprint=extractor.fingerprint, names=names, **heard._asdict())
+    return heard
 
 
 def interval(measure: Callable[[Values], float], speakers: int) -> str:
@@ -156,6 +168,11 @@ def interval(measure: Callable[[Values], float], speakers: int) -> str:
         drawn.append(measure(np.bincount(chosen, minlength=speakers).astype(np.float64)))
     low, high = np.nanquantile(drawn, [0.025, 0.975])
     return f"{measure(np.ones(speakers)):.3g} [{low:.3g}, {high:.3g}]"
+
+
+def percent(measure: Callable[[Values], float], speakers: int) -> str:
+    """A share in percent, and its interval."""
+    return interval(lambda drawn: 100.0 * measure(drawn), speakers) + " %"
 
 
 def share(
@@ -181,7 +198,7 @@ def rates(ratios: Values, limits: Values, one: Rows, other: Rows, speakers: int)
     missed = share(~accepted[is_target], one[is_target], other[is_target], speakers)
     return (
         interval(lambda drawn: 1e3 * false(drawn), speakers) + "e-3",
-        interval(lambda drawn: 100.0 * missed(drawn), speakers) + " %",
+        percent(missed, speakers),
     )
 
 
@@ -198,7 +215,7 @@ def run(data_folder: Path, model: str | None, output: Path | None) -> None:
     needed = {(corpus, side) for _, corpus, *sides in ROWS for side in sides}
     names = [f"{side}/{name}" for corpus, side in sorted(needed) for name in lists[corpus].ids]
     row_of = {name: row for row, name in enumerate(names)}
-    heard = judge.listen(data_folder, names)
+    heard = listen(extractor, data_folder, names, data_folder / "trust.npz")
     tables: dict[str, list[dict[str, Any]]] = {"conditions": [], "enrollments": [], "voices": []}
     for title, corpus, first, second in ROWS:
         trials = lists[corpus]
@@ -289,8 +306,7 @@ def _galleries(judge: Judge, heard: Sides, of_speaker: list[Rows]) -> list[dict[
         }
         cells: dict[str, Any] = {"voices": size}
         for title, hits in accepted.items():
-            measure = share(hits, owner, owner, count)
-            cells[title] = interval(lambda drawn, m=measure: 100.0 * m(drawn), count) + " %"
+            cells[title] = percent(share(hits, owner, owner, count), count)
         found.append(cells)
     return found
 

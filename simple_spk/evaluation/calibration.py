@@ -2,8 +2,7 @@
 
     llr = offset + slope * score + the sum of weight * quality measure
 
-where the slope may depend on the quality measures, too: a score of two noisy recordings is weaker
-evidence than one of two clear ones. It is trained on one list and applied to others. The classes
+It is trained on one list and applied to others. The classes
 are weighted by the target prior, whatever their numbers of trials: the ratios are best for
 applications with that share of targets. The default 0.01 is that of the usual minDCF; 0.5 minimizes
 Cllr.
@@ -33,9 +32,8 @@ VERSION = 3
 FEWEST_FALSE_ACCEPTS = 10  # expected in a list: with fewer, a rate counts as not measured
 RIDGE = 1e-9  # on weights of standardized features: bounds that of a feature that adds nothing
 LARGEST_BYTES = 100_000  # of a file
-MEASURE_RIDGE = 1e-3  # the same where the slope depends on measures: keeps it from extremes
-LEAST_SLOPE_SHARE = 0.2  # of the mean slope: however bad the quality, more score is more evidence
 DURATION = "log_duration"  # suffix of the names of the quality measures of durations
+TYPICALITY = "typicality"  # the name of the measure by a background
 # Measures of the sound of recordings: the logarithms of the seconds of speech and of how many they
 # are, the signal-to-noise ratio, and 1 for a telephone's band (0 otherwise).
 SOUND_MEASURES = ("log_speech", "log_recordings", "signal_to_noise_db", "narrow_band")
@@ -65,9 +63,9 @@ class Calibration:
     # Least and greatest value of each measure; one outside is clipped: nothing is known about it.
     quality_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     quality_means: dict[str, float] = field(default_factory=dict)
-    # What a unit of a measure adds to the weight of the score, which stays above the least slope.
-    slope_weights: dict[str, float] = field(default_factory=dict)
-    least_slope: float = 0.0
+    # The mean embedding of many speakers, or none: the measure of typicality is the inner product
+    # with it. Strangers with typical voices and channels have higher scores.
+    background: tuple[float, ...] = ()
     # The ratios of both classes; unknown in old files.
     nontarget_spread: Spread | None = None
     target_spread: Spread | None = None
@@ -86,12 +84,7 @@ class Calibration:
         """Natural-log likelihood ratios (n,) of scores (n,) and the quality measures they need."""
         values = np.asarray(scores, dtype=np.float64)
         measures = self._measures(self.quality_weights, quality, len(values))
-        slopes = np.full(len(values), self.score_weight)
-        for name, weight in self.slope_weights.items():
-            slopes += weight * measures[name]
-        if self.slope_weights:
-            slopes = np.maximum(slopes, self.least_slope)
-        ratios = self.offset + slopes * values
+        ratios = self.offset + self.score_weight * values
         for name, weight in self.quality_weights.items():
             ratios += weight * measures[name]
         if not np.isfinite(ratios).all():
@@ -167,10 +160,11 @@ class Calibration:
         content = dict(content)
         levels = content.pop("false_accept_thresholds", None)
         if content.pop("calibration_version") == 2:
-            new = {"quality_means": {}, "slope_weights": {}, "least_slope": 0.0}
+            new: dict[str, Any] = {"quality_means": {}, "background": []}
             content |= new | {"nontarget_spread": None, "target_spread": None}
         if problem := _problem(content):
             raise ValueError(problem)
+        content["background"] = tuple(map(float, content["background"]))
         ranges = content["quality_ranges"]
         content["quality_ranges"] = {name: (float(a), float(b)) for name, (a, b) in ranges.items()}
         for name in ("nontarget_spread", "target_spread"):
@@ -215,13 +209,13 @@ def train_calibration(
     quality: Quality | None = None,
     target_prior: float = 0.01,
     trained_on: str = "",
-    variable_slope: bool = False,
+    background: NDArray[np.floating] | None = None,
 ) -> Calibration:
     """The calibration of scores (n,) whose labels (n,) are known.
 
     Minimizes the cross-entropy of the labels at ``target_prior``, a convex function, by Newton's
     method with exact derivatives; features are standardized inside, so their units do not matter.
-    With ``variable_slope``, the weight of the score depends on the quality measures, too.
+    ``background`` (dim,) is that of the measure of typicality, if there is one.
     """
     if not 0.0 < target_prior < 1.0:
         raise ValueError(f"target_prior must lie strictly between 0 and 1, not {target_prior}")
@@ -233,31 +227,22 @@ def train_calibration(
     # Rounding alone gives a constant feature some deviation; scaled up, that would be a feature.
     deviations[deviations <= 1e-12 * np.abs(means)] = np.inf
     standard = (np.stack(columns, 1) - means) / deviations
-    products = (standard[:, :1] * standard[:, 1:] if variable_slope else standard[:, :0]).T
-    features = np.concatenate([standard.T, products, np.ones((1, len(labels)))])
-    ridges = np.full(len(features), MEASURE_RIDGE if variable_slope else RIDGE)
-    ridges[[0, -1]] = RIDGE, 0.0
+    features = np.concatenate([standard.T, np.ones((1, len(labels)))])
     nontargets = len(labels) - targets
     as_target = np.where(labels, target_prior / targets, 0.0)
     as_nontarget = np.where(labels, 0.0, (1.0 - target_prior) / nontargets)
-    weights = _minimum(features, ridges, as_target, as_nontarget, target_prior)
+    weights = _minimum(features, as_target, as_nontarget, target_prior)
     fitted = weights @ features
     if fitted[labels].min() >= fitted[~labels].max() and fitted.min() < fitted.max():
         as_target[~labels] = target_prior / ((targets + 2) * nontargets)
         as_nontarget[labels] = (1.0 - target_prior) / ((nontargets + 2) * targets)
-        weights = _minimum(features, ridges, as_target, as_nontarget, target_prior)
+        weights = _minimum(features, as_target, as_nontarget, target_prior)
     slopes = weights[: len(named)] / deviations
-    # (score - mean) * (measure - mean) is a slope, a weight of the measure, and a constant.
-    turns = np.zeros(len(named) - 1)
-    if variable_slope:
-        turns = weights[len(named) : -1] / deviations[0] / deviations[1:]
     measure_names = list(named)[1:]
     trained = Calibration(
-        score_weight=float(slopes[0] - turns @ means[1:]),
-        offset=float(weights[-1] - slopes @ means + turns @ means[1:] * means[0]),
-        quality_weights=dict(
-            zip(measure_names, (slopes[1:] - turns * means[0]).tolist(), strict=True)
-        ),
+        score_weight=float(slopes[0]),
+        offset=float(weights[-1] - slopes @ means),
+        quality_weights=dict(zip(measure_names, slopes[1:].tolist(), strict=True)),
         target_prior=target_prior,
         trained_on=trained_on,
         trials=len(labels),
@@ -267,10 +252,7 @@ def train_calibration(
             for name, values in zip(measure_names, columns[1:], strict=True)
         },
         quality_means=dict(zip(measure_names, means[1:].tolist(), strict=True)),
-        slope_weights=dict(
-            zip(measure_names, turns.tolist(), strict=True) if variable_slope else ()
-        ),
-        least_slope=float(max(0.0, LEAST_SLOPE_SHARE * slopes[0])),
+        background=() if background is None else tuple(map(float, background)),
     )
     ratios = trained.apply(columns[0], quality)
     measures = dict(zip(measure_names, columns[1:], strict=True))
@@ -287,20 +269,35 @@ def quality_measures(
     durations_seconds: NDArray[np.floating] | None = None,
     embeddings: NDArray[np.floating] | None = None,
     measures: Quality | None = None,
+    background: ArrayLike = (),
 ) -> dict[str, Values]:
     """Quality measures (n,) of trials whose sides (n,) are rows of what is known of recordings.
 
     Of ``durations_seconds`` (recordings,) the logarithm, of ``embeddings`` (recordings, dim) the
-    length, which grows with the confidence of a SimPLE encoder, and of further ``measures``
+    length, which grows with the confidence of a SimPLE encoder, and with a ``background`` (dim,)
+    the typicality, and of further ``measures``
     (recordings,) by name; of all of them the lesser and the greater of the two sides, so that
     enrollment and test can change places. Their difference is the mismatch of the sides.
     """
     lengths = None
     if embeddings is not None:
         lengths = np.linalg.norm(embeddings.astype(np.float64), axis=1)
+        if np.size(background):
+            measures = {**(measures or {}), TYPICALITY: typicality(embeddings, background)}
     of_recordings = recording_measures(durations_seconds, lengths, measures)
     first, second = ({n: v[side] for n, v in of_recordings.items()} for side in (enroll, test))
     return pair_measures(first, second)
+
+
+def typicality(embeddings: NDArray[np.floating], background: ArrayLike) -> Values:
+    """The inner products (n,) of embeddings (n, dim) with a background (dim,)."""
+    mean = np.asarray(background, dtype=np.float64)
+    if embeddings.shape[1:] != mean.shape:
+        raise ValueError(
+            f"the calibration has a background of {len(mean)} numbers, the embeddings have "
+            f"{embeddings.shape[1]}: it is of another model; train it again"
+        )
+    return embeddings.astype(np.float64) @ mean
 
 
 def recording_measures(
@@ -352,11 +349,11 @@ def joined_measures(
 
 
 def _minimum(
-    features: Values, ridge: Values, as_target: Values, as_nontarget: Values, target_prior: float
+    features: Values, as_target: Values, as_nontarget: Values, target_prior: float
 ) -> Values:
     """The weights (k,) of features (k, n), the last of which is 1, with the least cross-entropy.
 
-    ridge (k,) is on their squares. A trial counts as a target with one mass (n,), and as a
+    A trial counts as a target with one mass (n,), and as a
     non-target with another.
     """
     # Imported here: applying a calibration does not need it.
@@ -364,6 +361,7 @@ def _minimum(
     from scipy.special import expit
 
     prior_log_odds = math.log(target_prior / (1.0 - target_prior))
+    ridge = np.append(np.full(len(features) - 1, RIDGE), 0.0)
 
     def cost(weights: Values) -> tuple[float, Values]:
         log_odds = weights @ features + prior_log_odds
@@ -402,16 +400,15 @@ def _problem(content: dict[str, Any]) -> str | None:
     quality, ranges = content["quality_weights"], content["quality_ranges"]
     if not isinstance(quality, dict):
         return "quality_weights is not a mapping"
-    for field_name in ("slope_weights", "quality_means"):
-        numbers = content[field_name]
-        if not isinstance(numbers, dict) or not set(numbers) <= set(quality):
-            return f"{field_name} is not a mapping of the quality measures"
-        for name, value in numbers.items():
-            if not _is_finite_number(value):
-                return f"{field_name}: {name} is {value!r} and not a finite number"
-    numbers = {
-        name: content[name] for name in ("score_weight", "offset", "target_prior", "least_slope")
-    } | quality
+    means, background = content["quality_means"], content["background"]
+    if not isinstance(means, dict) or not set(means) <= set(quality):
+        return "quality_means is not a mapping of the quality measures"
+    if not isinstance(background, list) or not all(map(_is_finite_number, background)):
+        return "background is not a list of finite numbers"
+    for name, value in means.items():
+        if not _is_finite_number(value):
+            return f"quality_means: {name} is {value!r} and not a finite number"
+    numbers = {name: content[name] for name in ("score_weight", "offset", "target_prior")} | quality
     for name, value in numbers.items():
         if not isinstance(name, str) or not _is_finite_number(value):
             return f"{name} is {value!r} and not a finite number"

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 Values = NDArray[np.float64]
 CONSTANT = "constant"  # the name of the weight that is no measure's
 # Shares of a class above the values that are stored.
-SHARES = (0.999, 0.997, 0.99, 0.97, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02)
+SHARES: tuple[float, ...] = (0.999, 0.997, 0.99, 0.97, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
+SHARES += (0.1, 0.05, 0.03, 0.02)
 SHARES += tuple(float(f"{digit}e-{power}") for power in range(2, 10) for digit in (1, 0.3))
 TAIL_SHARE = 0.01  # of the values, to which the tail is fitted; more of them if they are few
 FEWEST_IN_TAIL = 100
@@ -134,7 +135,8 @@ def fit_spread(ratios: Values, quality: Mapping[str, Values]) -> Spread:
 def _least_squares(features: Values, values: Values) -> Values:
     """The weights (k,) of features (n, k), the first of which is 1, nearest to values (n,)."""
     ridge = np.diag([0.0, *[RIDGE * len(values)] * (features.shape[1] - 1)])
-    return np.linalg.solve(features.T @ features + ridge, features.T @ values)
+    found = np.linalg.solve(features.T @ features + ridge, features.T @ values)
+    return found.astype(np.float64)
 
 
 def _log_mean_excess(features: Values, excesses: Values) -> Values:

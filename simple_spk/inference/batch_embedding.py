@@ -49,6 +49,8 @@ BATCH_SECONDS = 120.0
 OPENED_AT_ONCE = 16  # files opened in parallel: network disks are slow, but serve many requests
 ASKED_AHEAD = 16 * OPENED_AT_ONCE  # pending requests: a list may have millions of files
 MOST_READERS = 8  # reading threads, unless the caller asks for more
+# Of the first window, which tell whether one speaker says it all.
+LEAST_PART_SECONDS, MOST_PARTS = 3.0, 4
 NO_EMBEDDINGS = np.empty((0, 0), np.float32)
 SILENT = "is silent, its samples are nearly equal: leave it out"
 NOT_FINITE = ": the model makes no finite embedding: leave it out"
@@ -68,6 +70,7 @@ class ExtractionOptions:
     progress: bool = False
     durations_seconds: NDArray[np.floating] | None = None  # (n,): no file is opened to find them
     with_quality: bool = False
+    with_parts: bool = False
 
 
 DEFAULTS = ExtractionOptions()
@@ -80,6 +83,7 @@ class EmbeddedBatch(NamedTuple):
     embeddings: NDArray[np.float32]  # (n, dim), in the order of the indexes
     qualities: list[RecordingQuality]  # n, or empty if not asked for
     errors: dict[int, Unusable]
+    parts: Sequence[NDArray[np.float32]] = ()  # n (parts, dim), or none if not asked for
 
 
 class NoSpeechError(AudioError):
@@ -233,9 +237,10 @@ class _Source:
         try:
             if not isinstance(self.recording, Path):
                 return array_seconds(self.recording, self.name, self.source_rate)
-            seconds = read_header(self.recording, self.options.longest_seconds).seconds
-            check_length(self.name, seconds, self.options.longest_seconds)
-            return seconds
+            header = read_header(self.recording, self.options.longest_seconds)
+            check_length(self.name, header.seconds, self.options.longest_seconds)
+            self.source_rate = header.sample_rate
+            return header.seconds
         except (AudioError, OSError) as error:
             return error
 
@@ -322,13 +327,13 @@ def _embedded(
         except (AudioError, OSError) as error:
             yield EmbeddedBatch([], NO_EMBEDDINGS, [], {index: error})
         else:
-            yield _finished({index: recording}, embedding[None])
+            yield _finished({index: recording}, embedding[None], embed, options)
     whole = [index for index, recording in usable.items() if recording.rest is None]
     durations = np.array([len(usable[i].first) / options.sample_rate for i in whole])
     for batch in length_batches(durations, options.batch_seconds):
         chosen = {whole[place]: usable[whole[place]] for place in batch}
         waveforms = [recording.first for recording in chosen.values()]
-        yield _finished(chosen, _embed_padded(waveforms, embed))
+        yield _finished(chosen, _embed_padded(waveforms, embed), embed, options)
 
 
 def _embed_padded(waveforms: Sequence[Waveform], embed: Embed) -> NDArray[np.float32]:
@@ -366,7 +371,23 @@ def _embed_long(
     return (total / samples).astype(np.float32)
 
 
-def _finished(recordings: dict[int, _Opened], embeddings: NDArray[np.float32]) -> EmbeddedBatch:
+def _parts(waveform: Waveform, embed: Embed, options: ExtractionOptions) -> NDArray[np.float32]:
+    """Embeddings (parts, dim) of consecutive parts of equal length; of too short ones none."""
+    least = round(LEAST_PART_SECONDS * options.sample_rate)
+    count = min(MOST_PARTS, len(waveform) // least)
+    if count < 2:
+        return NO_EMBEDDINGS
+    heard = [part for part in np.array_split(waveform, count) if not is_silent(part)]
+    embeddings = _embed_padded(heard, embed) if heard else NO_EMBEDDINGS
+    return embeddings[np.isfinite(embeddings).all(axis=1)]
+
+
+def _finished(
+    recordings: dict[int, _Opened],
+    embeddings: NDArray[np.float32],
+    embed: Embed,
+    options: ExtractionOptions,
+) -> EmbeddedBatch:
     """The batch of n recordings by index with embeddings (n, dim), some maybe not finite."""
     is_finite = [bool(np.isfinite(row).all()) for row in embeddings]
     finite = list(compress(recordings, is_finite))
@@ -376,9 +397,12 @@ def _finished(recordings: dict[int, _Opened], embeddings: NDArray[np.float32]) -
     }
     embeddings = embeddings[is_finite]
     lengths = np.linalg.norm(embeddings, axis=1).tolist()
-    qualities = [
-        meter.quality()._replace(embedding_length=length)
-        for meter, length in zip((recordings[i].meter for i in finite), lengths, strict=True)
-        if meter is not None
-    ]
-    return EmbeddedBatch(finite, embeddings, qualities, errors)
+    qualities = []
+    for index, length in zip(finite, lengths, strict=True):
+        source, meter = recordings[index].source, recordings[index].meter
+        if meter is not None:
+            rate = source.source_rate or None  # unknown where no header was read
+            known = meter.quality()._replace(embedding_length=length, sample_rate=rate)
+            qualities.append(known)
+    parts = [_parts(recordings[i].first, embed, options) for i in finite if options.with_parts]
+    return EmbeddedBatch(finite, embeddings, qualities, errors, parts)

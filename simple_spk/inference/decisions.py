@@ -17,7 +17,9 @@ LITTLE_SPEECH_SECONDS = 2.0
 LITTLE_SIGNAL_TO_NOISE_DB = 10.0
 MUCH_CLIPPING_SHARE = 0.01
 LITTLE_DETECTED_SHARE = 0.3  # of what is louder than the pauses
+LEAST_WIDE_BAND_RATE = 11025  # hertz: below, the sample rate itself cuts the band
 TONE_SHARE = 0.95  # of the power in one narrow band
+SEVERAL_SPEAKERS_RATIO = -math.log(10.0)  # natural-log likelihood ratio of two parts
 # Words of forensic reports for likelihood ratios of at least these values.
 SURENESS = {
     1e4: "very strong evidence",
@@ -99,14 +101,18 @@ def lack_of_evidence(qualities: Sequence[RecordingQuality]) -> str | None:
 
 def warnings(quality: RecordingQuality) -> list[str]:
     """What makes a decision about a recording less reliable, in a word or two each."""
+    rate = quality.sample_rate or math.inf
+    sampled = f" (a file of {rate / 1000:g} kHz)" if rate < LEAST_WIDE_BAND_RATE else ""
     found = {
         "little speech": _speech_seconds(quality) < LITTLE_SPEECH_SECONDS,
         "noisy": quality.signal_to_noise_db < LITTLE_SIGNAL_TO_NOISE_DB,
-        "telephone band": quality.is_narrow,
+        f"telephone band{sampled}": quality.is_narrow,
         "a tone, not speech": quality.tone_share > TONE_SHARE,
         "music or noise, hardly any speech": _speech_seconds(quality)
         < LITTLE_DETECTED_SHARE * quality.speech_seconds,
         "clipped": quality.clipped_share > MUCH_CLIPPING_SHARE,
+        "perhaps more than one speaker": quality.part_ratio is not None
+        and quality.part_ratio < SEVERAL_SPEAKERS_RATIO,
     }
     return [word for word, is_so in found.items() if is_so]
 

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +17,12 @@ from torch import Tensor
 
 from simple_spk import LONGEST_SECONDS
 from simple_spk.distributed import gather_objects, require_usable_device
-from simple_spk.evaluation.calibration import joined_measures, pair_measures
+from simple_spk.evaluation.calibration import (
+    TYPICALITY,
+    joined_measures,
+    pair_measures,
+    typicality,
+)
 from simple_spk.inference.batch_embedding import (
     EmbeddedBatch,
     ExtractionOptions,
@@ -360,10 +365,17 @@ class Extractor:
         found: dict[int, tuple[NDArray[np.float32], RecordingQuality]] = {}
         errors: dict[int, Unusable] = {}
         for batch in self.embed_each(
-            list(chain(*lists)), sample_rate, with_quality=True, progress=self.progress
+            list(chain(*lists)),
+            sample_rate,
+            with_quality=True,
+            with_parts=self.model.calibration is not None,
+            progress=self.progress,
         ):
             errors |= batch.errors
-            rows = zip(batch.embeddings, batch.qualities, strict=True)
+            qualities = batch.qualities
+            if batch.parts:
+                qualities = list(map(self._with_part_ratio, qualities, batch.parts))
+            rows = zip(batch.embeddings, qualities, strict=True)
             found |= dict(zip(batch.indexes, rows, strict=True))
         # Also when one failed, as the other processes wait here.
         for embedded, failed in gather_objects((found, errors)):
@@ -400,11 +412,46 @@ class Extractor:
             heard.append(_Side(voice, parts, tuple(qualities)))
         return heard
 
+    def _with_part_ratio(
+        self, quality: RecordingQuality, parts: NDArray[np.float32]
+    ) -> RecordingQuality:
+        """A quality with the ratio of the two most unlike parts (n, dim) of the recording."""
+        if len(parts) < 2:
+            return quality
+        share = quality._replace(speech_seconds=quality.speech_seconds / len(parts))
+        sound = share.sound_measures()
+        voices = [
+            Voice(part, 1, quality.seconds / len(parts), np.append(sound, np.linalg.norm(part)))
+            for part in parts
+        ]
+        pairs = combinations(voices, 2)
+        return quality._replace(part_ratio=min(self._likeness(*pair) for pair in pairs))
+
     @torch.no_grad()
     def _keys(self, embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Embeddings (n, dim) as keys (n, lifted_dim) of the model's similarity."""
+        """Embeddings (n, dim) as keys (n, lifted_dim) of the model's similarity.
+
+        If the calibration has a background, their last column is the typicality, by which queries
+        multiply nothing.
+        """
         on_device = torch.from_numpy(embeddings).to(self.device)
-        return self.model.similarity.lift_keys(on_device).cpu().numpy()
+        keys = self.model.similarity.lift_keys(on_device).cpu().numpy()
+        if not self._background:
+            return keys
+        column = typicality(embeddings, self._background)[:, None]
+        return np.concatenate([keys, column.astype(np.float32)], axis=1)
+
+    @property
+    def _background(self) -> tuple[float, ...]:
+        """The background of the calibration, if it has one."""
+        return () if self.model.calibration is None else self.model.calibration.background
+
+    def _qualities(self, voices: Voices) -> dict[str, NDArray[np.float64]]:
+        """The measures (n,) that the calibration may need, by name."""
+        known = voices.quality()
+        if self._background:
+            known[TYPICALITY] = voices.keys[:, -1].astype(np.float64)
+        return known
 
     @torch.no_grad()
     def _search(
@@ -426,22 +473,23 @@ class Extractor:
             )
         lifted = self.model.similarity.lift_queries(torch.from_numpy(table).to(self.device))
         queries, calibration = lifted.cpu().numpy(), self.model.calibration
+        if self._background:
+            queries = np.pad(queries, ((0, 0), (0, 1)))
         if calibration is None:
             hits = voices.search(queries, top)
             return [_best(voices, *hit) for hit in zip(*hits, strict=True)]
-        of_tests = [Voices.alone("", test, self._keys).quality() for test in tests]
-        of_voices = voices.quality()
+        of_tests = [self._qualities(Voices.alone("", test, self._keys)) for test in tests]
+        of_voices = self._qualities(voices)
 
         def ratios(place: int, scores: NDArray[np.float64]) -> NDArray[np.float64]:
             return calibration.apply(scores, pair_measures(of_voices, of_tests[place]))
 
         found = []
         hits = voices.search(queries, top, ratios)
-        for this, (rows, *hit) in zip(of_tests, zip(*hits, strict=True), strict=True):
-            best = {name: values[rows[:1]] for name, values in of_voices.items()}
-            found.append(
-                _best(voices, rows, *hit, prior)._replace(quality=pair_measures(best, this))
-            )
+        for this, rows, scores, values, total in zip(of_tests, *hits, strict=True):
+            first = {name: known[rows[:1]] for name, known in of_voices.items()}
+            best = _best(voices, rows, scores, values, float(total), prior)
+            found.append(best._replace(quality=pair_measures(first, this)))
         return found
 
     def _misses(

@@ -37,7 +37,8 @@ class RecordingQuality(NamedTuple):
     tone_share the largest share of its power in 150 Hz. detected_speech_seconds is speech found by
     a detector, None where that is not installed (``speech_detector``). embedding_length is the
     model's own measure: SimPLE gives clear recordings long embeddings, unless it was trained with a
-    fixed length.
+    fixed length. part_ratio is the natural-log likelihood ratio of the two most unlike parts of the
+    recording, low if they are of two speakers; None if it is short or the model not calibrated.
     """
 
     seconds: float
@@ -49,6 +50,8 @@ class RecordingQuality(NamedTuple):
     tone_share: float = 0.0
     detected_speech_seconds: float | None = None
     embedding_length: float | None = None  # None until it is embedded
+    part_ratio: float | None = None
+    sample_rate: int | None = None  # of the file, in hertz
 
     @property
     def is_narrow(self) -> bool:

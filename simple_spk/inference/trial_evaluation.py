@@ -123,7 +123,9 @@ class EvaluationOptions:
             measures = None
             if sound is not None:
                 measures = measures_of_trials(trials, sound, self.enrollments)
-            quality = quality_measures(trials.enroll, trials.test, durations, table, measures)
+            quality = quality_measures(
+                trials.enroll, trials.test, durations, table, measures, self.calibration.background
+            )
             scores = self.calibration.apply(scores, quality)
         return scores
 

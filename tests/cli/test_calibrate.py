@@ -2,6 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.embedding_files import write_embeddings
 from tests.command_line import Capture, run
 
 
@@ -20,3 +25,26 @@ def test_how_sure_to_be_is_a_guess_where_a_list_has_no_mistake(
     separate = [(-1.0, 0), (0.0, 0), (1.0, 1), (2.0, 1)]
     assert "the scale is guessed" in said_of(separate)
     assert "the scale is guessed" not in said_of([*separate, (1.5, 0)])
+
+
+def test_a_background_is_the_mean_of_its_embeddings(tmp_path: Path, capsys: Capture) -> None:
+    random = np.random.default_rng(0)
+    ids = [f"r{row}" for row in range(20)]
+    matrix = random.normal(size=(20, 4)).astype(np.float32)
+    write_embeddings(tmp_path / "embeddings.npz", ids, matrix)
+    write_embeddings(tmp_path / "background.npz", ids[:5], matrix[:5])
+    pairs = [(a, b, int(a % 3 == b % 3)) for a in range(20) for b in range(a)]
+    trials, scores = tmp_path / "trials.txt", tmp_path / "scores.txt"
+    trials.write_text("".join(f"{label} r{a} r{b}\n" for a, b, label in pairs))
+    scores.write_text(
+        "".join(f"r{a} r{b} {label + random.normal():.4f}\n" for a, b, label in pairs)
+    )
+    output = tmp_path / "calibration.json"
+    command = ("calibrate", scores, "--trials", trials, "-o", output)
+    background = ("--background", tmp_path / "background.npz")
+    assert run(*command, *background) == 1
+    assert "give the --embeddings" in capsys.readouterr().err
+    assert run(*command, "--embeddings", tmp_path / "embeddings.npz", *background) == 0
+    found = Calibration.load(output)
+    assert found.background == pytest.approx(matrix[:5].mean(axis=0), abs=1e-6)
+    assert {"least_typicality", "greatest_typicality"} <= set(found.quality_weights)

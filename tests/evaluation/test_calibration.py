@@ -159,7 +159,7 @@ def test_thresholds_hold_under_each_quality() -> None:
     noise = random.integers(2, size=300_000).astype(float)
     spread = 1.0 + 0.8 * noise
     scores = random.normal(np.where(is_target, 4.0, 0.0), spread)
-    calibration = train_calibration(scores, is_target, {"noise": noise}, 0.5, variable_slope=True)
+    calibration = train_calibration(scores, is_target, {"noise": noise}, 0.5)
     ratios = calibration.apply(scores, {"noise": noise})
     at = calibration.thresholds_at(1e-3, {"noise": noise}, len(scores))
     misses = calibration.miss_rates(at, {"noise": noise})
@@ -169,21 +169,30 @@ def test_thresholds_hold_under_each_quality() -> None:
         assert np.mean(ratios[strangers] >= at[strangers]) == pytest.approx(1e-3, rel=0.5)
         own = (noise == level) & is_target
         assert np.mean(ratios[own] < at[own]) == pytest.approx(misses[own].mean(), abs=0.05)
-    plain = train_calibration(scores, is_target, target_prior=0.5)
-    assert cllr_of(ratios, is_target) < cllr_of(plain.apply(scores), is_target) - 0.01
 
 
-def test_more_score_is_more_evidence_under_any_quality() -> None:
-    """Also where the trials seen would have it otherwise."""
+def test_a_background_tells_typical_channels_from_others() -> None:
+    """Strangers who share what most speakers share score higher; thresholds know it."""
     random = np.random.default_rng(2)
-    is_target = np.arange(20_000) % 2 == 0
-    bad = random.uniform(0.0, 1.0, size=20_000)
-    scores = np.where(is_target, 3.0, 0.0) * np.where(bad > 0.7, -0.3, 1.0)
-    scores += random.normal(size=20_000)
-    calibration = train_calibration(scores, is_target, {"bad": bad}, 0.5, variable_slope=True)
-    for value in (0.0, 0.5, 1.0, 9.0):
-        rising = calibration.apply(np.arange(9.0), {"bad": np.full(9, value)})
-        assert np.all(np.diff(rising) > 0.0)
+    background = np.eye(24)[0]
+    is_typical = np.arange(2000) % 2 == 0
+    own = random.normal(size=(2000, 24)) / math.sqrt(24)  # no longer or shorter than the background
+    embeddings = own + np.where(is_typical[:, None], background, own[::-1])
+    enroll = random.integers(2000, size=100_000)
+    test = (enroll + 2 * random.integers(1, 1000, size=100_000)) % 2000
+    is_target = np.arange(100_000) % 10 == 0
+    scores = np.einsum("ij,ij->i", embeddings[enroll], embeddings[test]) + 3.0 * is_target
+    for mean, holds in ((background, True), ((), False)):
+        quality = quality_measures(enroll, test, None, embeddings, None, mean)
+        trained = train_calibration(scores, is_target, quality, 0.5, "", np.array(mean))
+        reached = trained.apply(scores, quality) >= trained.thresholds_at(
+            1e-2, quality, len(scores)
+        )
+        rates = [reached[~is_target & (is_typical[test] == kind)].mean() for kind in (True, False)]
+        assert holds == all(0.003 < rate < 0.03 for rate in rates)
+        assert trained.background == tuple(mean)
+    with pytest.raises(ValueError, match="a background of 3 numbers, the embeddings have 24"):
+        quality_measures(enroll, test, None, embeddings, None, [1.0, 2.0, 3.0])
 
 
 def test_thresholds_rise_smoothly_as_rates_fall_and_say_when_they_are_extrapolated() -> None:
@@ -262,8 +271,9 @@ SPREAD = {"center_weights": {}, "log_deviation_weights": {}, "levels": [[0.1, 1.
         ({"surprise": 1}, "found the fields .*surprise"),
         ({"quality_ranges": {"y": [0.0, 1.0]}}, "not a mapping of the quality measures"),
         ({"quality_ranges": {"x": [1.0, 0.0]}}, r"x is \[1.0, 0.0\]"),
-        ({"slope_weights": {"y": 1.0}}, "slope_weights is not a mapping"),
-        ({"slope_weights": {"x": "1"}}, "slope_weights: x is '1'"),
+        ({"quality_means": {"y": 1.0}}, "quality_means is not a mapping"),
+        ({"quality_means": {"x": "1"}}, "quality_means: x is '1'"),
+        ({"background": [1.0, "2"]}, "background is not a list of finite numbers"),
         ({"nontarget_spread": {"levels": []}}, "nontarget_spread: a spread has the fields"),
         ({"target_spread": {**SPREAD, "levels": [[1.0, 2.0]]}}, "not between 0 and 1"),
         ({"target_spread": {**SPREAD, "levels": [[0.1, 2.0], [0.1, 3.0]]}}, "rates must fall"),

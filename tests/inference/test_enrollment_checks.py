@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from simple_spk.evaluation.calibration import Calibration
+from simple_spk.inference.decisions import warnings
 from simple_spk.inference.enrollment_checks import EnrollmentLimits, disagreeing, repeated
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model_folder import load_model
@@ -59,7 +60,7 @@ def spoken(
     """Recordings of equal length, a0, a1 (one voice) and c0, c1 (another)."""
     folder = tmp_path_factory.mktemp("spoken")
     for name, hertz, seed in (("a0", 90, 0), ("a1", 90, 1), ("c0", 260, 2), ("c1", 260, 3)):
-        soundfile.write(folder / f"{name}.wav", noisy_tone(1.6, hertz, seed), 16000)
+        soundfile.write(folder / f"{name}.wav", noisy_tone(3.2, hertz, seed), 16000)
     return sorted(folder.iterdir())
 
 
@@ -150,3 +151,20 @@ def test_a_model_without_calibration_uses_its_threshold(
             extractor.enroll("Bob", spoken[2])
     undecided: Callable[..., Voice] = Extractor(extractor.model._replace(threshold=None)).enroll
     assert undecided("Ann", [spoken[0], spoken[2]]).recordings == 2
+
+
+def test_two_speakers_in_one_recording_are_noticed(
+    judge: Extractor, noisy_tone: Callable[..., NDArray[np.float32]]
+) -> None:
+    low, other_low, high = (
+        noisy_tone(3.2, hertz, seed) for hertz, seed in ((90, 4), (90, 5), (260, 6))
+    )
+    alone, together = np.concatenate([low, other_low]), np.concatenate([low, high])
+    decision = judge.verify(alone, together, sample_rate=16000)
+    (one,), (two,) = decision.qualities
+    assert "perhaps more than one speaker" in warnings(two)
+    assert "perhaps more than one speaker" not in warnings(one)
+    assert one.part_ratio is not None and two.part_ratio is not None
+    assert one.part_ratio > two.part_ratio
+    (short,), _ = judge.verify(low, high, sample_rate=16000).qualities
+    assert short.part_ratio is None

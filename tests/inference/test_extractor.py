@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import simple_spk
 from simple_spk.data.audio import AudioError, read_recording
 from simple_spk.distributed import leave_group
-from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.calibration import Calibration, typicality
 from simple_spk.evaluation.ratio_spread import Spread
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model import Model, trained_model
@@ -227,6 +227,25 @@ def test_a_calibrated_verdict_is_the_formula(calibrated: Extractor, spoken: list
             assert judged.probability == pytest.approx(odds / (1 + odds), rel=1e-3)
             assert judged.accepted is (odds >= 1)
             assert judged.threshold == pytest.approx(-np.log(prior / (1 - prior)))
+
+
+def test_typicality_counts_in_verification_and_identification(
+    extractor: Extractor, spoken: list[Path]
+) -> None:
+    one, other = extractor.embed(spoken[:2])
+    plain = extractor.verify(*spoken[:2])
+    weights = {"least_typicality": 2.0, "greatest_typicality": 3.0}
+    background = tuple(np.linspace(-1.0, 1.0, len(one)).tolist())
+    calibration = Calibration(1.5, 0.5, weights, 0.5, "list", 9, 5, background=background)
+    judge = Extractor(extractor.model._replace(calibration=calibration))
+    sides = sorted(typicality(np.stack([one, other]), background).tolist())
+    assert plain.score is not None
+    expected = 0.5 + 1.5 * plain.score + 2.0 * sides[0] + 3.0 * sides[1]
+    assert judge.verify(*spoken[:2]).log_likelihood_ratio == pytest.approx(expected, rel=1e-3)
+    judge.enroll("Ann", spoken[0], force=True)
+    judge.enroll("Bob", spoken[2], force=True)
+    found = {one.name: one.log_likelihood_ratio for one in judge.identify(spoken[1]).candidates}
+    assert found["Ann"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_false_accept_rate_sets_the_threshold(calibrated: Extractor, spoken: list[Path]) -> None:
@@ -593,6 +612,20 @@ def test_processes_that_verify_together_answer_alike_whatever_fails(
     (tmp_path / "good.wav").symlink_to(spoken[0])
     soundfile.write(tmp_path / "silent.wav", np.zeros(16000), 16000)
     torch.multiprocessing.spawn(judge_in_process, args=(str(tmp_path),), nprocs=2)
+
+
+def test_content_counts_and_not_the_extension(
+    extractor: Extractor, spoken: list[Path], tmp_path: Path
+) -> None:
+    samples, rate = soundfile.read(spoken[0], dtype="int16")
+    wrong = tmp_path / "flac.wav"
+    soundfile.write(wrong, samples, rate, format="FLAC")
+    (quality,), _ = extractor.verify(wrong, spoken[0]).qualities
+    assert quality.sample_rate == rate
+    np.testing.assert_array_equal(extractor.embed(wrong), extractor.embed(spoken[0]))
+    wrong.write_text("not a recording")
+    with pytest.raises(AudioError, match=r"flac\.wav is of no known audio format"):
+        extractor.verify(wrong, spoken[0])
 
 
 def test_a_missing_recording_is_named(extractor: Extractor, recordings: list[Path]) -> None:

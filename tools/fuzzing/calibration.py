@@ -23,7 +23,7 @@ def write_originals(folder: Path) -> None:
     with_quality = replace(
         Calibration(2.0, -1.0, weights, 0.01, "list", 99, 9, ranges),
         quality_means=weights,
-        slope_weights=weights,
+        background=(0.5, -1.0),
         nontarget_spread=Spread(weights, weights, rates, 90),
         target_spread=Spread(weights, {}, rates, 9),
     )

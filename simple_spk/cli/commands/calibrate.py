@@ -27,6 +27,8 @@ from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import read_scores
 from simple_spk.inference.trial_evaluation import locate_recordings
 
+BACKGROUND_DECIMALS = 6  # more say nothing, and make files long
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of calibrate."""
@@ -38,6 +40,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     quality = parser.add_argument_group("quality measures, which scoring then needs as well")
     add_value(quality, "--manifest CSV", "use its durations")
     add_value(quality, "--embeddings FILE", "use their lengths")
+    what = "embeddings of many speakers: use the inner products of --embeddings with their mean"
+    add_value(quality, "--background FILE", what)
     what = "use speech, noise and bandwidth of the recordings of --manifest instead of durations"
     quality.add_argument("--sound", action="store_true", help=what)
     add_enrollments(parser)
@@ -50,14 +54,15 @@ def run(options: Namespace) -> None:
     trials, scores = read_scores(options.scores, listed)
     if trials.is_target is None:
         raise ValueError(f"{options.scores} has no labels: give a list with labels (--trials)")
-    quality = _quality(trials, options)
+    background = None
+    if options.background is not None:
+        if options.embeddings is None:
+            raise ValueError("--background is compared with embeddings: give the --embeddings")
+        mean = read_embeddings(options.background).matrix.mean(axis=0, dtype=np.float64)
+        background = mean.round(BACKGROUND_DECIMALS)
+    quality = _quality(trials, options, background)
     calibration = train_calibration(
-        scores,
-        trials.is_target,
-        quality,
-        options.target_prior,
-        list_name(trials),
-        variable_slope=options.sound,
+        scores, trials.is_target, quality, options.target_prior, list_name(trials), background
     )
     calibration.save(options.output)
     if calibration.score_weight <= 0.0:
@@ -69,8 +74,6 @@ def run(options: Namespace) -> None:
     say(f"llr = {calibration.offset:.4g} + {calibration.score_weight:.4g} score")
     for name, weight in calibration.quality_weights.items():
         say(f"      + {weight:.4g} {name}")
-    for name, weight in calibration.slope_weights.items():
-        say(f"      + {weight:.4g} {name} * score")
     say(f"{'':14}{'before':>10}{'after':>10}   (on the list it was trained on)")
     for title, value in before.items():
         say(f"{title:14}{value:10.4f}{after[title]:10.4f}")
@@ -95,7 +98,9 @@ def _metrics(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[
     }
 
 
-def _quality(trials: Trials, options: Namespace) -> dict[str, NDArray[np.float64]]:
+def _quality(
+    trials: Trials, options: Namespace, background: NDArray[np.float64] | None
+) -> dict[str, NDArray[np.float64]]:
     """The quality measures (n,) of the trials, by name, from the files that the options name."""
     enrollments = None if options.enrollments is None else read_enrollments(options.enrollments)
     seconds = table = sound = None
@@ -109,4 +114,5 @@ def _quality(trials: Trials, options: Namespace) -> dict[str, NDArray[np.float64
     if options.embeddings is not None:
         embeddings = read_embeddings(options.embeddings)
         table = embeddings_of_trials(trials, embeddings, enrollments, options.template)
-    return quality_measures(trials.enroll, trials.test, seconds, table, sound)
+    mean = () if background is None else background
+    return quality_measures(trials.enroll, trials.test, seconds, table, sound, mean)
