@@ -22,6 +22,8 @@ COMMANDS = {
     "enroll": "enroll a speaker by name",
     "voices": "list, rename or remove enrolled speakers",
     "identify": "find the enrolled speaker of recordings, if there is one",
+    "diarize": "find who speaks when in a recording",
+    "cluster": "sort recordings by speaker, without knowing any",
     "embed": "embeddings of audio files, folders or lists, as one file",
     "evaluate": "scores and error rates of trial lists, from audio files",
     "score": "scores and error rates of trial lists, from embeddings",
