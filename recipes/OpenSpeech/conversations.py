@@ -111,8 +111,7 @@ def conversation(
         turns += [Turn(float(a), float(b), speaker) for a, b in spans]
         last, place = len(flags), end + round(random.uniform(*PAUSE_SECONDS) / FRAME_SECONDS)
     mixed = mixed[: place * size]
-    noises = [make_noise(random) for _ in range(len(mixed) // (8 * SAMPLE_RATE) + 1)]
-    noise = np.concatenate(noises)[: len(mixed)].astype(np.float32)
+    noise = np.resize(make_noise(random), len(mixed)).astype(np.float32)  # one room, one noise
     level = random.uniform(*NOISE_DECIBEL) if noisy else 40.0
     return with_noise(mixed, noise, level), sorted(turns)
 

@@ -5,6 +5,7 @@ is not told. All systems have the same speech, windows, embeddings and re-segmen
 in how windows become speakers:
 
 * simple_spk: average linkage of log likelihood ratios, cut at 0; nothing is tuned;
+* prior: the same with --same-prior, which --tune finds, too;
 * cosine: average linkage of cosines by scikit-learn, cut at --cosine, which --tune finds: the
   threshold with the least error on another folder of conversations;
 * spectral: cosines of which each window keeps the largest, a Laplacian whose eigengap gives the
@@ -32,7 +33,7 @@ from simple_spk import Extractor
 from simple_spk.cli.errors import exit_code
 from simple_spk.data.audio import recording_blocks
 from simple_spk.inference.diarization.conversation import Conversation, Turn
-from simple_spk.inference.diarization.linkage import Items, Likeness
+from simple_spk.inference.diarization.likeness import Items, Likeness
 from simple_spk.inference.diarization.pipeline import (
     LEAST_SPEAKER_SECONDS,
     SHORTEST_LINKED_SECONDS,
@@ -48,6 +49,7 @@ COLLAR_SECONDS = 0.5  # pyannote's: half of it on either side
 MOST_SPEAKERS = 10  # of the eigengap
 KEPT_SHARE, FEWEST_KEPT = 0.1, 6  # of the cosines of a window, as in WeSpeaker
 COSINES = np.round(np.arange(0.1, 0.9, 0.05), 2)
+PRIORS = (0.5, 0.4, 0.33, 0.25, 0.2, 0.1, 0.05)
 
 Groups = NDArray[np.int64]
 
@@ -75,7 +77,8 @@ def embedded(folder: Path, extractor: Extractor) -> list[Case]:
     cases = []
     for wav in sorted(folder.glob("*.wav")):
         blocks = partial(recording_blocks, wav, extractor.sample_rate)
-        heard = heard_speech(blocks, wav.name, extractor.sample_rate, extractor.embed_waveforms)
+        embed = partial(extractor.embed_waveforms, together=True)
+        heard = heard_speech(blocks, wav.name, extractor.sample_rate, embed)
         cases.append(Case(wav.stem, read_rttm(wav.with_suffix(".rttm")), *heard))
     if not cases:
         raise ValueError(f"{folder} holds no conversations: make some with conversations.py")
@@ -181,9 +184,15 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
 def line(name: str, found: dict[str, float]) -> str:
     """A row of a table."""
     cells = [f"{found[key]:.1f}" for key in ("der", "miss", "false_alarm", "confusion", "jer")]
-    return " | ".join(
-        ["", name, *cells, f"{found['right_number']:.0f}", f"{found['extra']:+.2f}", ""]
-    )
+    cells += [f"{found['right_number']:.0f}", f"{found['extra']:+.2f}"]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def _best(results: dict[float, list[dict[str, Any]]]) -> float:
+    """The setting with the least DER; prints that of all."""
+    errors = {setting: summary(rows)["der"] for setting, rows in results.items()}
+    print("DER when tuned:", {setting: round(error, 1) for setting, error in errors.items()})
+    return min(errors, key=lambda setting: errors[setting])
 
 
 def main() -> None:
@@ -193,21 +202,19 @@ def main() -> None:
     parser.add_argument("--model", metavar="MODEL")
     parser.add_argument("--tune", type=Path, metavar="CONVERSATIONS")
     parser.add_argument("--cosine", type=float, default=0.5, help="(default 0.5)")
+    parser.add_argument("--same-prior", type=float, default=0.25, help="(default 0.25)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     extractor = Extractor.load(options.model)
-    likeness, cosine = Likeness(extractor.model), options.cosine
+    likeness, model = Likeness(extractor.model), extractor.model
+    cosine, prior = options.cosine, options.same_prior
     if options.tune is not None:
         tuned = embedded(options.tune, extractor)
-        errors = {
-            float(x): summary(measured(tuned, partial(by_cosine, threshold=x), likeness))["der"]
-            for x in COSINES
-        }
-        cosine = min(errors, key=lambda x: errors[x])
-        print(
-            "DER on the tuning conversations by cosine:",
-            {x: round(e, 1) for x, e in errors.items()},
+        cosine = _best(
+            {float(x): measured(tuned, partial(by_cosine, threshold=x), likeness) for x in COSINES}
         )
+        ways = {p: partial(by_linkage, likeness=Likeness(model, p)) for p in PRIORS}
+        prior = _best({p: measured(tuned, way, likeness) for p, way in ways.items()})
     start = time.process_time()
     cases = embedded(options.conversations, extractor)
     seconds = sum(case.seconds for case in cases)
@@ -217,6 +224,7 @@ def main() -> None:
     )
     systems: dict[str, Callable[[Case], tuple[Groups, int]]] = {
         "simple_spk": partial(by_linkage, likeness=likeness),
+        f"simple_spk, prior {prior:g}": partial(by_linkage, likeness=Likeness(model, prior)),
         f"cosine {cosine:g}": partial(by_cosine, threshold=cosine),
         "spectral": by_spectrum,
     }
@@ -228,17 +236,13 @@ def main() -> None:
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in results["simple_spk"]:
         speakers, overlap, noise = row["kind"]
-        for kind in (
-            f"{speakers} speakers",
-            f"overlap {overlap}",
-            noise,
-            row["name"].split("-")[0],
-        ):
+        corpus = row["name"].split("-")[0]
+        for kind in (f"{speakers} speakers", f"overlap {overlap}", noise, corpus):
             groups[kind].append(row)
     for kind, rows in groups.items():
         print(line(f"simple_spk, {kind}", summary(rows)))
     if options.json is not None:
-        write_json(options.json, {"cosine": cosine, "systems": results})
+        write_json(options.json, {"cosine": cosine, "same_prior": prior, "systems": results})
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ COMMANDS = {
     "export": "a trained model as a folder: ours, ONNX, SpeechBrain's; or from WeSpeaker",
 }
 
+IN_SPEAKERS = ("diarize", "cluster")  # in cli/speakers/: a folder holds at most 14 files
+
 
 class Paragraphs(argparse.HelpFormatter):
     """Help whose description keeps its paragraphs, each as wide as the terminal."""
@@ -81,7 +83,8 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     for name, purpose in COMMANDS.items():
         command = commands.add_parser(name, help=purpose)
         if name in arguments[:1]:
-            module = importlib.import_module(f"simple_spk.cli.commands.{name}")
+            folder = "speakers" if name in IN_SPEAKERS else "commands"
+            module = importlib.import_module(f"simple_spk.cli.{folder}.{name}")
             command.description = module.__doc__
             module.add_arguments(command)
             command.set_defaults(run=module.run)

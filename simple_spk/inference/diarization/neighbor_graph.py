@@ -10,7 +10,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.inference.diarization.linkage import Items, Likeness, Measures, Merges
+from simple_spk.inference.diarization.likeness import Items, Likeness, Measures, Merges
 
 NEIGHBORS = 32
 SCORES_AT_ONCE = 2**24  # in memory: 64 MB

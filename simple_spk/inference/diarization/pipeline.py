@@ -17,7 +17,8 @@ from simple_spk.data.audio import recording_blocks
 from simple_spk.evaluation.calibration import SOUND_MEASURES
 from simple_spk.inference.batch_embedding import Embed, NoSpeechError, Waveform
 from simple_spk.inference.diarization.conversation import Conversation, Turn, read_conversation
-from simple_spk.inference.diarization.linkage import CANNOT_COUNT, Items, Likeness, Merges, linked
+from simple_spk.inference.diarization.likeness import CANNOT_COUNT, Items, Likeness, Merges
+from simple_spk.inference.diarization.linkage import linked
 from simple_spk.inference.diarization.resegmentation import likeness_to, speaker_spans, templates
 from simple_spk.inference.diarization.segmentation import (
     Blocks,
@@ -67,10 +68,14 @@ def diarize(
     embed: Embed,
     model: Model,
     wanted: Wanted,
+    same_prior: float = 0.5,
     progress: bool = False,
 ) -> Conversation:
-    """The turns of a recording; the speakers are SPEAKER_01, ... in the order of their first."""
-    likeness = Likeness(model)
+    """The turns of a recording; the speakers are SPEAKER_01, ... in the order of their first.
+
+    ``same_prior`` is the prior probability that two windows have the same speaker.
+    """
+    likeness = Likeness(model, same_prior)
     if not likeness.has_zero and wanted.least != wanted.most:
         raise ValueError(CANNOT_COUNT)
     heard = heard_speech(blocks, name, sample_rate, embed, progress)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.inference.diarization.linkage import CANNOT_COUNT, Items, Likeness, Values, linked
+from simple_spk.inference.diarization.likeness import CANNOT_COUNT, Items, Likeness, Values
+from simple_spk.inference.diarization.linkage import linked
 
 SCORES_AT_ONCE = 2**24  # in memory: 64 MB
 LEAST_EVIDENCE = float(np.log(2.0))  # below it, there is no evidence either way

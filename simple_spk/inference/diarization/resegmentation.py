@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.evaluation.calibration import DURATION, at_length
-from simple_spk.inference.diarization.linkage import Items, Likeness
+from simple_spk.inference.diarization.likeness import Items, Likeness
 from simple_spk.inference.diarization.segmentation import WINDOW_SECONDS, Spans, Windows
 
 STEP_SECONDS = 0.05

@@ -9,7 +9,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.inference.diarization import neighbor_graph
-from simple_spk.inference.diarization.linkage import Items, Likeness, Merges, linked
+from simple_spk.inference.diarization.likeness import Items, Likeness, Merges
+from simple_spk.inference.diarization.linkage import linked
 from simple_spk.inference.diarization.recordings import sort_recordings
 from simple_spk.inference.model import Model
 from simple_spk.models.similarity import GeneralizedInnerProduct
@@ -25,7 +26,7 @@ def model(quality=None, threshold=None):
 def some_items(speakers=6, each=8, noise=0.6, seed=0, dim=8):
     random = np.random.default_rng(seed)
     labels = random.permutation(np.repeat(np.arange(speakers), each))
-    centers = 1.5 * random.normal(size=(speakers, dim)) / np.sqrt(dim) * 2
+    centers = 3.0 * random.normal(size=(speakers, dim)) / np.sqrt(dim)
     embeddings = centers[labels] + noise * random.normal(size=(len(labels), dim)) / np.sqrt(dim)
     return Items.of(embeddings.astype(np.float32), random.uniform(1, 3, len(labels)), {}), labels
 
@@ -58,7 +59,7 @@ def test_few_are_linked_as_by_scipy(quality):
 
 
 def test_without_a_calibration_the_own_threshold_is_zero():
-    items, labels = some_items(noise=0.1)
+    items, labels = some_items(noise=0.5, dim=256)
     found = linked(items, Likeness(model(threshold=0.4)))
     values = all_values(items, Likeness(model(threshold=0.4)))
     torch_scores = model().similarity(*[torch.from_numpy(items.embeddings)] * 2).numpy()
@@ -84,7 +85,7 @@ def test_few_neighbors_leave_no_two_groups_that_are_likelier_one_speaker(monkeyp
     monkeypatch.setattr(neighbor_graph, "NEIGHBORS", 2)
     monkeypatch.setattr(neighbor_graph, "MOST_COMPLETE", 3)
     monkeypatch.setattr(neighbor_graph, "SCORES_AT_ONCE", 100)
-    items, labels = some_items(speakers=12, each=20, noise=0.4)
+    items, labels = some_items(speakers=12, each=20, noise=3.0, dim=256)
     likeness = Likeness(model())
     found = linked(items, likeness, below_zero=False, most_exact=1)
     groups = found.groups(len(found.values))
@@ -114,7 +115,7 @@ def test_one_item_has_no_merges():
 
 
 def test_recordings_are_sorted_with_evidence():
-    items, labels = some_items(speakers=5, each=6, noise=0.2)
+    items, labels = some_items(speakers=5, each=6, noise=1.0, dim=256)
     likeness = Likeness(model())
     found = sort_recordings(items, likeness)
     assert adjusted_rand_score(labels, found.groups) == 1.0
@@ -131,6 +132,17 @@ def test_recordings_are_sorted_with_evidence():
     for wrong in (0, 31):
         with pytest.raises(ValueError, match="cannot be of"):
             sort_recordings(items, likeness, wrong)
+
+
+def test_a_prior_moves_zero():
+    items, _ = some_items(noise=2.0)
+    even, low = (linked(items, Likeness(model(), prior)) for prior in (0.5, 0.01))
+    assert np.allclose(low.values - even.values, np.log(0.01 / 0.99), atol=1e-4)
+    assert low.above_zero() < even.above_zero()
+    with pytest.raises(ValueError, match="not calibrated, so a prior"):
+        Likeness(model(threshold=0.4), 0.1)
+    with pytest.raises(ValueError, match="strictly between"):
+        Likeness(model(), 1.0)
 
 
 def test_a_model_that_knows_no_threshold_needs_a_number():

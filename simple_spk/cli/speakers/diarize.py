@@ -27,6 +27,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(parser, "--speakers N", "how many people speak, if it is known", int)
     add_value(parser, "--min-speakers N", "at least so many (default 1)", int)
     add_value(parser, "--max-speakers N", "at most so many (default: any number)", int)
+    what = "prior probability that two pieces have the same speaker; lower: more speakers"
+    add_value(parser, "--same-prior P", f"{what} (default 0.5)", float, default=0.5)
     add_value(parser, "--voices VOICES", "enrolled voices, from simple-spk enroll")
     add_value(parser, "--far RATE", "false-accept rate of the names, as in identify", float)
     what = "prior probability that a speaker is enrolled, as in identify (default 0.5)"
@@ -53,6 +55,7 @@ def run(options: Namespace) -> None:
         speakers=options.speakers,
         min_speakers=options.min_speakers,
         max_speakers=options.max_speakers,
+        same_prior=options.same_prior,
         prior=options.prior,
         false_accept_rate=options.far,
     )

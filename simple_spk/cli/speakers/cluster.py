@@ -28,6 +28,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     what = "folders, audio files, lists (.txt, .scp) or manifests (.csv)"
     add_value(parser, "audio FOLDER|FILE|LIST", what, nargs="+")
     add_value(parser, "--speakers N", "the number of speakers (default: found)", int)
+    what = (
+        "prior probability that two recordings have the same speaker (default 0.5); lower it if "
+        "different speakers are joined"
+    )
+    add_value(parser, "--same-prior P", what, float, default=0.5)
     group = parser.add_argument_group("output")
     what = "table to write: recording, speaker, evidence, likeliest other speaker, doubtful"
     add_value(group, "-o --output CSV", what)
@@ -46,7 +51,8 @@ def run(options: Namespace) -> int:
     if options.links is not None and options.links.exists() and any(options.links.iterdir()):
         raise ValueError(f"{options.links} is not empty: name a new folder for the links")
     extractor = load_extractor(options, options.device)
-    rows, failed = sorted_rows(extractor, ids, paths, options.speakers, options.workers)
+    how = (options.speakers, options.same_prior, options.workers)
+    rows, failed = sorted_rows(extractor, ids, paths, *how)
     for name, message in failed.items():
         warn(f"left out: {name}: {message}")
     if options.output is not None:
@@ -78,6 +84,7 @@ def sorted_rows(
     ids: Sequence[str],
     paths: Sequence[Path],
     speakers: int | None = None,
+    same_prior: float = 0.5,
     workers: int = 0,
     progress: bool = True,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -86,9 +93,10 @@ def sorted_rows(
 
     from simple_spk.evaluation.calibration import SOUND_MEASURES
     from simple_spk.inference.batch_embedding import embedding_bar
-    from simple_spk.inference.diarization.linkage import Items, Likeness
+    from simple_spk.inference.diarization.likeness import Items, Likeness
     from simple_spk.inference.diarization.recordings import LEAST_EVIDENCE, sort_recordings
 
+    likeness = Likeness(extractor.model, same_prior)
     found: dict[int, tuple[Any, Any]] = {}
     failed: dict[str, str] = {}
     with embedding_bar(len(ids), progress) as bar:
@@ -110,7 +118,7 @@ def sorted_rows(
         np.array([quality.seconds for quality in qualities]),
         dict(zip(SOUND_MEASURES, sound.T, strict=True)),
     )
-    result = sort_recordings(items, Likeness(extractor.model), speakers)
+    result = sort_recordings(items, likeness, speakers)
     digits = max(2, len(str(int(result.groups.max()) + 1)))
     rows = []
     for place in np.lexsort((np.arange(len(kept)), result.groups)).tolist():
