@@ -33,9 +33,9 @@ def summary(rows: list[dict[str, Any]], speakers: list[str]) -> str:
     wrong = np.array([majority[f] != s for f, s in zip(found, speakers, strict=True)])
     shares = [100 * wrong.mean(), 100 * doubtful.mean()]
     shares += [100 * wrong[of].mean() if of.any() else 0.0 for of in (doubtful, ~doubtful)]
-    cells = [len(rows), len(set(speakers)), len(set(found))]
+    cells = [str(len(of)) for of in (rows, set(speakers), set(found))]
     cells += [f"{adjusted_rand_score(speakers, found):.3f}", *(f"{x:.1f}" for x in shares)]
-    return " | ".join(map(str, cells))
+    return " | ".join(cells)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 OVERLAP = "not handled: one speaker is given for each moment"
 LARGEST_BYTES = 2**28  # of a JSON file
+LONGEST_SECONDS = 1e9  # in one: what is computed from them stays finite
 
 
 class Turn(NamedTuple):
@@ -107,10 +108,10 @@ def read_conversation(path: Path) -> Conversation:
         turns = [
             Turn(float(t["start"]), float(t["end"]), str(t["speaker"])) for t in plain["turns"]
         ]
-        if not all(0.0 <= turn.start < turn.end < float("inf") for turn in turns):
-            raise ValueError("a turn ends before it starts")
+        if not all(0.0 <= turn.start < turn.end <= LONGEST_SECONDS for turn in turns):
+            raise ValueError("a turn has impossible times")
         recording, detector = str(plain["recording"]), str(plain["speech_detector"])
         return Conversation(sorted(turns), recording, float(plain["seconds"]), detector)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         what = f"is not a file of simple-spk diarize --json ({type(error).__name__}: {error})"
         raise ValueError(f"{path} {what}: make it again") from error
