@@ -153,7 +153,7 @@ def test_a_guide_can_be_followed(guide: Path, clone: Path, tmp_path: Path) -> No
 
 def test_the_readme_can_be_followed(clone: Path, tmp_path: Path) -> None:
     (clone / "recordings").mkdir()
-    names = ("a.wav", "b.m4a", "c.mp3", "new.wav", "recordings/d.flac")
+    names = ("a.wav", "b.m4a", "c.mp3", "new.wav", "meeting.m4a", "recordings/d.flac")
     write_speaker(tmp_path, speaker=1, recordings=len(names), seed=0)
     for name, source in zip(names, sorted(tmp_path.rglob("*.wav")), strict=True):
         waveform, sample_rate = soundfile.read(source, dtype="float32")

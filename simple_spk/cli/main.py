@@ -22,6 +22,8 @@ COMMANDS = {
     "enroll": "enroll a speaker by name",
     "voices": "list, rename or remove enrolled speakers",
     "identify": "find the enrolled speaker of recordings, if there is one",
+    "diarize": "find who speaks when in a recording",
+    "cluster": "sort recordings by speaker, without knowing any",
     "embed": "embeddings of audio files, folders or lists, as one file",
     "evaluate": "scores and error rates of trial lists, from audio files",
     "score": "scores and error rates of trial lists, from embeddings",
@@ -30,6 +32,8 @@ COMMANDS = {
     "calibrate": "train a calibration, which turns scores into log likelihood ratios",
     "export": "a trained model as a folder: ours, ONNX, SpeechBrain's; or from WeSpeaker",
 }
+
+IN_SPEAKERS = ("diarize", "cluster")  # in cli/speakers/: a folder holds at most 14 files
 
 
 class Paragraphs(argparse.HelpFormatter):
@@ -79,7 +83,8 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     for name, purpose in COMMANDS.items():
         command = commands.add_parser(name, help=purpose)
         if name in arguments[:1]:
-            module = importlib.import_module(f"simple_spk.cli.commands.{name}")
+            folder = "speakers" if name in IN_SPEAKERS else "commands"
+            module = importlib.import_module(f"simple_spk.cli.{folder}.{name}")
             command.description = module.__doc__
             module.add_arguments(command)
             command.set_defaults(run=module.run)

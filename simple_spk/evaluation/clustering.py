@@ -5,7 +5,7 @@ it holds, any hierarchical clustering that is cut between the two recovers the s
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ MOST_CLUSTERED = 10_000
 PAIRS_AT_ONCE = 2**24
 # Queries and keys, both (n, dim + extra): the similarity of i and j is queries[i] @ keys[j].
 Sides = tuple[NDArray[np.float32], NDArray[np.float32]]
+# From a row and its scores with all later rows to the values by which they are joined.
+PairValues = Callable[[int, NDArray[np.float32]], NDArray[np.floating]]
 
 
 def cluster_summary(
@@ -44,9 +46,7 @@ def cluster_summary(
         )
     queries, keys = (side.cpu().numpy() for side in queries_and_keys(embeddings, similarity))
     chosen = _whole_speakers(speakers, most_clustered)
-    pairs = _similarities((queries[chosen], keys[chosen]))
-    greatest = float(pairs.max())
-    np.subtract(greatest, pairs, out=pairs)  # dissimilarities from here on
+    pairs, greatest = dissimilarities((queries[chosen], keys[chosen]))
     labels = speakers[chosen]
     return {
         "recordings": len(speakers),
@@ -123,17 +123,27 @@ def _blocks(sides: Sides) -> Iterator[tuple[int, NDArray[np.float32]]]:
         yield start, queries[start : start + size] @ keys[start:].T
 
 
-def _similarities(sides: Sides) -> NDArray[np.float64]:
-    """The similarities (n (n - 1) / 2,) of all pairs, in scipy's order: i < j, row by row."""
+def dissimilarities(
+    sides: Sides, values_of: PairValues | None = None
+) -> tuple[NDArray[np.float64], float]:
+    """The greatest similarity minus those of all pairs (n (n - 1) / 2,), and that greatest one.
+
+    They are in scipy's order: i < j, row by row. Similarities are scores, or what ``values_of``
+    makes of them.
+    """
     n = len(sides[0])
     values = np.empty(n * (n - 1) // 2)
     filled = 0
-    for _, block in _blocks(sides):
+    for start, block in _blocks(sides):
         for row, similarities in enumerate(block):
             later = similarities[row + 1 :]
+            if values_of is not None and len(later):
+                later = values_of(start + row, later)
             values[filled : filled + len(later)] = later
             filled += len(later)
-    return values
+    greatest = float(values.max())
+    np.subtract(greatest, values, out=values)
+    return values, greatest
 
 
 def _clustering(

@@ -134,11 +134,11 @@ def embedded_batches(
     """
     if options.workers < 0:
         raise ValueError(f"workers, the reading threads, are 0 or more, not {options.workers}")
-    sources = [_Source(recording, place, options) for place, recording in enumerate(recordings)]
+    sources = [Source(recording, place, options) for place, recording in enumerate(recordings)]
     mine = np.arange(len(sources))[rank() :: world_size()]
     if options.durations_seconds is None:
         own = [sources[i] for i in mine]
-        answers = ask_all(_Source.seconds, own, "durations", options.progress)
+        answers = ask_all(Source.seconds, own, "durations", options.progress)
         durations = np.array([np.nan if isinstance(a, Exception) else a for a in answers])
         errors = {int(i): a for i, a in zip(mine, answers, strict=True) if isinstance(a, Exception)}
         if errors:
@@ -214,13 +214,13 @@ def windows(blocks: Iterable[Waveform], window_samples: int) -> Iterator[Wavefor
 class _Opened(NamedTuple):
     """A recording that is being read."""
 
-    source: "_Source"
+    source: "Source"
     first: Waveform  # the whole recording, if there is no rest
     rest: Iterator[Waveform] | None
     meter: QualityMeter | None
 
 
-class _Source:
+class Source:
     """A file or an array to be embedded."""
 
     def __init__(self, recording: Recording, place: int, options: ExtractionOptions) -> None:
@@ -244,13 +244,17 @@ class _Source:
         except (AudioError, OSError) as error:
             return error
 
+    def blocks(self) -> Iterator[Waveform]:
+        """The recording from its start, block by block."""
+        rate = self.options.sample_rate
+        if isinstance(self.recording, Path):
+            return recording_blocks(self.recording, rate, self.options.longest_seconds)
+        return array_blocks(self.recording, self.name, self.source_rate, rate)
+
     def opened(self) -> _Opened | Unusable:
         """The first window and an iterator of the others, or the error."""
         rate, least_seconds = self.options.sample_rate, self.options.frame_seconds
-        if isinstance(self.recording, Path):
-            blocks = recording_blocks(self.recording, rate, self.options.longest_seconds)
-        else:
-            blocks = array_blocks(self.recording, self.name, self.source_rate, rate)
+        blocks = self.blocks()
         meter = QualityMeter(rate) if self.options.with_quality else None
         parts = windows(blocks, round(WINDOW_SECONDS * rate))
         if meter is not None:
@@ -282,7 +286,7 @@ class _Source:
 
 
 def _read_ahead(
-    pool: ThreadPoolExecutor, sources: Sequence[_Source], batches: Iterable[list[int]], ahead: int
+    pool: ThreadPoolExecutor, sources: Sequence[Source], batches: Iterable[list[int]], ahead: int
 ) -> Iterator[dict[int, Future[_Opened | Unusable]]]:
     """The sources of each batch of indexes, while threads open at least ``ahead`` of the next."""
     pending: deque[dict[int, Future[_Opened | Unusable]]] = deque()
@@ -311,7 +315,7 @@ def _embedded(
     for index, recording in usable.items():
         if recording.rest is None:
             continue
-        parts = _next_ahead(pool, recording.first, recording.rest)
+        parts = next_ahead(pool, recording.first, recording.rest)
         seconds = recording.source.stated_seconds
         bar = tqdm(
             parts,
@@ -333,10 +337,10 @@ def _embedded(
     for batch in length_batches(durations, options.batch_seconds):
         chosen = {whole[place]: usable[whole[place]] for place in batch}
         waveforms = [recording.first for recording in chosen.values()]
-        yield _finished(chosen, _embed_padded(waveforms, embed), embed, options)
+        yield _finished(chosen, embed_padded(waveforms, embed), embed, options)
 
 
-def _embed_padded(waveforms: Sequence[Waveform], embed: Embed) -> NDArray[np.float32]:
+def embed_padded(waveforms: Sequence[Waveform], embed: Embed) -> NDArray[np.float32]:
     """Embeddings (n, dim) of n waveforms in one batch."""
     lengths = torch.tensor([len(waveform) for waveform in waveforms])
     padded = pad_sequence([torch.from_numpy(w) for w in waveforms], batch_first=True)
@@ -344,18 +348,18 @@ def _embed_padded(waveforms: Sequence[Waveform], embed: Embed) -> NDArray[np.flo
         return embed(padded, lengths).float().cpu().numpy()
 
 
-def _next_ahead(
-    pool: ThreadPoolExecutor, window: Waveform | None, rest: Iterator[Waveform]
-) -> Iterator[Waveform]:
-    """All windows; each is read while the one before it is embedded."""
-    while window is not None:
+def next_ahead(
+    pool: ThreadPoolExecutor, first: Answer | None, rest: Iterator[Answer]
+) -> Iterator[Answer]:
+    """The first of all and the rest; each is read while the one before it is embedded."""
+    while first is not None:
         following = pool.submit(next, rest, None)
-        yield window
-        window = following.result()
+        yield first
+        first = following.result()
 
 
 def _embed_long(
-    source: _Source, parts: Iterator[Waveform], embed: Embed, at_once: int
+    source: Source, parts: Iterator[Waveform], embed: Embed, at_once: int
 ) -> NDArray[np.float32]:
     """The embedding (dim,) of a recording of several windows; silent ones do not count."""
     total: NDArray[np.float64] = np.zeros(())
@@ -364,7 +368,7 @@ def _embed_long(
         heard = [window for window in some if not is_silent(window)]
         if heard:
             lengths = np.array([len(window) for window in heard])
-            total = total + lengths @ _embed_padded(heard, embed).astype(np.float64)
+            total = total + lengths @ embed_padded(heard, embed).astype(np.float64)
             samples += lengths.sum()
     if not samples:
         raise source.silence()
@@ -378,7 +382,7 @@ def _parts(waveform: Waveform, embed: Embed, options: ExtractionOptions) -> NDAr
     if count < 2:
         return NO_EMBEDDINGS
     heard = [part for part in np.array_split(waveform, count) if not is_silent(part)]
-    embeddings = _embed_padded(heard, embed) if heard else NO_EMBEDDINGS
+    embeddings = embed_padded(heard, embed) if heard else NO_EMBEDDINGS
     return embeddings[np.isfinite(embeddings).all(axis=1)]
 
 

@@ -18,6 +18,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import Block, ResNet, statistics_pooling
 
+MOST_TOGETHER, SAMPLES_TOGETHER = 32, 2**20  # of recordings that share a call: a minute at 16 kHz
+
 
 class CpuEmbedding:
     """Embeddings (n, dim) of waveforms (n, samples), padded after lengths (n,).
@@ -35,14 +37,30 @@ class CpuEmbedding:
             self.encode = FoldedResNet(encoder, dtype)
 
     @torch.inference_mode()
-    def __call__(self, waveforms: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, waveforms: Tensor, lengths: Tensor | None = None, together: bool = False
+    ) -> Tensor:
+        """The embeddings; with ``together``, those of one length share calls.
+
+        This is several times faster for windows of a second or two. An embedding then depends on
+        its batch in the last digits.
+        """
         samples = [waveforms.shape[1]] * len(waveforms) if lengths is None else lengths.tolist()
-        rows = [row[None, :length] for row, length in zip(waveforms, samples, strict=True)]
-        return torch.cat(each_on_a_core(self._embed_row, rows))
+        of_length: dict[int, list[int]] = {}
+        for row, length in enumerate(samples):
+            of_length.setdefault(length, []).append(row)
+        calls = []
+        for length, rows in of_length.items():
+            most = min(MOST_TOGETHER, SAMPLES_TOGETHER // max(1, length)) if together else 1
+            calls += [rows[i : i + max(1, most)] for i in range(0, len(rows), max(1, most))]
+        parts = [waveforms[rows, : samples[rows[0]]] for rows in calls]
+        embeddings = torch.cat(each_on_a_core(self._embed, parts))
+        order = torch.tensor([row for rows in calls for row in rows])
+        return torch.empty_like(embeddings).index_copy_(0, order, embeddings)
 
     @torch.inference_mode()  # a setting of each thread
-    def _embed_row(self, waveform: Tensor) -> Tensor:
-        features, _ = self.front_end(waveform)
+    def _embed(self, waveforms: Tensor) -> Tensor:
+        features, _ = self.front_end(waveforms)
         with torch.autocast("cpu", self.dtype, enabled=self.dtype != torch.float32):
             return self.encode(features).float()
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from simple_spk.inference.batch_embedding import (
     ExtractionOptions,
     NoSpeechError,
     Recording,
+    Source,
     Unusable,
     embed_recordings,
     embedded_batches,
@@ -47,6 +48,9 @@ from simple_spk.inference.model import Model, embedding_fingerprint, full_precis
 from simple_spk.inference.model_folder import builtin_model, load_model, resolve
 from simple_spk.inference.speaker_store import SpeakerStore, Voice, Voices
 from simple_spk.inference.speech_quality import RecordingQuality
+
+if TYPE_CHECKING:  # imports scipy
+    from simple_spk.inference.diarization.conversation import Conversation
 
 # One recording or several: a file, or its samples (samples,) or (channels, samples).
 Recordings = Recording | Iterable[Recording]
@@ -155,10 +159,15 @@ class Extractor:
         )
 
     @torch.no_grad()
-    def embed_waveforms(self, waveforms: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Embeddings (n, dim) of waveforms (n, samples) in [-1, 1], padded after lengths (n,)."""
+    def embed_waveforms(
+        self, waveforms: Tensor, lengths: Tensor | None = None, together: bool = False
+    ) -> Tensor:
+        """Embeddings (n, dim) of waveforms (n, samples) in [-1, 1], padded after lengths (n,).
+
+        ``together`` is faster for many short ones on a CPU, and changes their last digits.
+        """
         if self._on_cpu is not None:
-            return self._on_cpu(waveforms, lengths).clone()  # no tensor of inference mode
+            return self._on_cpu(waveforms, lengths, together).clone()  # not of inference mode
         if lengths is not None:
             lengths = lengths.to(self.device)
         dtype = PRECISIONS[self.precision]
@@ -354,6 +363,41 @@ class Extractor:
                     )
                 )
         return answers
+
+    def diarize(
+        self,
+        recording: Recording,
+        sample_rate: int | None = None,
+        speakers: int | None = None,
+        min_speakers: int | None = None,
+        max_speakers: int | None = None,
+        same_prior: float = 0.5,
+        prior: float | None = None,
+        false_accept_rate: float | None = None,
+    ) -> "Conversation":
+        """Who speaks when: a list of turns (start, end, speaker), in seconds.
+
+        The number of speakers is found; ``same_prior``, the prior probability that two pieces have
+        the same speaker, gives more speakers if it is lower. Those who are enrolled have their
+        names, at the ``prior`` or ``false_accept_rate`` of ``identify``; the others are SPEAKER_01,
+        SPEAKER_02, ... Overlapping speech is not handled.
+        """
+        from simple_spk.inference.diarization import pipeline
+
+        wanted = pipeline.Wanted.of(speakers, min_speakers, max_speakers)
+        source = Source(recording, 0, self._options(sample_rate, {}))
+        rate, model = self.sample_rate, self.model
+        embed = functools.partial(self.embed_waveforms, together=True)
+        found = pipeline.diarize(
+            source.blocks, source.name, rate, embed, model, wanted, same_prior, self.progress
+        )
+        if not len(self.voices):
+            return found
+        heard = pipeline.speech_of_speakers(source.blocks(), found, rate)
+        answers = self.identify_each(heard.values(), rate, prior, false_accept_rate, top=1)
+        known = zip(heard, answers, strict=True)
+        names = {s: a.name for s, a in known if isinstance(a, Identification) and a.name}
+        return found.renamed(names)
 
     def _listen(
         self, sample_rate: int | None, *sides: Recordings, left_out: LeftOut | None = None

@@ -37,13 +37,13 @@ def _session() -> Any:
 
 
 class SpeechDetector:
-    """Counts the seconds of speech in a recording that comes in parts; None without the extra."""
+    """Finds the speech in a recording that comes in parts; None without the extra."""
 
     def __init__(self, sample_rate: int) -> None:
         self._network = _session() if sample_rate == SAMPLE_RATE else None
         self._held = np.zeros(CONTEXT_SAMPLES, np.float32)  # the context, and less than a frame
         self._hidden = self._cell = np.zeros((1, 1, STATES), np.float32)
-        self._frames = 0
+        self._flags: list[NDArray[np.bool_]] = []
 
     def add(self, waveform: NDArray[np.float32]) -> None:
         """Listen to the next samples (samples,)."""
@@ -59,9 +59,17 @@ class SpeechDetector:
                 ["speech_probs", "hn", "cn"],
                 {"input": np.ascontiguousarray(frames), "h": self._hidden, "c": self._cell},
             )
-            self._frames += int(np.count_nonzero(found > LEAST_PROBABILITY))
+            self._flags.append(found.reshape(-1) > LEAST_PROBABILITY)
+
+    @property
+    def flags(self) -> NDArray[np.bool_] | None:
+        """Which frames of FRAME_SAMPLES are speech, so far."""
+        if self._network is None:
+            return None
+        return np.concatenate([np.empty(0, np.bool_), *self._flags])
 
     @property
     def seconds(self) -> float | None:
         """The seconds of speech so far."""
-        return None if self._network is None else self._frames * FRAME_SAMPLES / SAMPLE_RATE
+        flags = self.flags
+        return None if flags is None else int(flags.sum()) * FRAME_SAMPLES / SAMPLE_RATE

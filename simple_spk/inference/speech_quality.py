@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.data.audio import recording_blocks
+from simple_spk.inference import speech_detector
 from simple_spk.inference.speech_detector import SpeechDetector
 
 FRAME_SECONDS = 0.02
@@ -63,6 +64,14 @@ class RecordingQuality(NamedTuple):
         speech = float(np.clip(self.speech_seconds, *SPEECH_LIMITS_SECONDS))
         ratio = float(np.clip(self.signal_to_noise_db, *NOISE_LIMITS_DECIBEL))
         return np.array([np.log(speech), np.log(1.0), ratio, float(self.is_narrow)])
+
+
+class SpeechFrames(NamedTuple):
+    """Which frames (n,) of a recording are speech, how long one is, and what found them."""
+
+    flags: NDArray[np.bool_]
+    frame_seconds: float
+    detector: str  # silero-vad or energy
 
 
 def quality_of_file(path: Path, sample_rate: int) -> RecordingQuality:
@@ -126,6 +135,19 @@ class QualityMeter:
             tone_share=self._tone_share(),
             detected_speech_seconds=self._detector.seconds,
         )
+
+    def speech(self, by_energy: bool = False) -> "SpeechFrames":
+        """Which frames of all that was added are speech: by the detector, or else by energy."""
+        found = None if by_energy else self._detector.flags
+        if found is not None:
+            seconds = speech_detector.FRAME_SAMPLES / speech_detector.SAMPLE_RATE
+            return SpeechFrames(found, seconds, "silero-vad")
+        powers = np.concatenate(self._powers or [np.zeros(1)])
+        loud = powers > SILENT_POWER  # the level of a noise is not that of digital silence
+        flags = np.zeros(len(powers), np.bool_)
+        if loud.any():
+            flags[loud] = _speech_frames(powers[loud])
+        return SpeechFrames(flags, FRAME_SECONDS, "energy")
 
     def _tone_share(self) -> float:
         """The largest share of the power in three neighboring bands of 50 Hz."""

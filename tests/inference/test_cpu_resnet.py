@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from simple_spk.inference import cpu_resnet
 from simple_spk.inference.cpu_resnet import CpuEmbedding, FoldedResNet, each_on_a_core
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
@@ -62,6 +63,21 @@ def test_a_batch_does_not_show_in_an_answer(
     assert ((together - expected).norm(dim=1) / expected.norm(dim=1)).max() < 1e-4
     for row, waveform, length in zip(together, waveforms, lengths, strict=True):
         assert torch.equal(embed(waveform[None, :length])[0], row)
+
+
+def test_waveforms_of_one_length_may_share_calls(
+    tiny_model: tuple[Fbank, ResNet, nn.Module],
+    two_threads: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cpu_resnet, "MOST_TOGETHER", 3)
+    embed = CpuEmbedding(*tiny_model[:2])
+    torch.manual_seed(0)
+    lengths = torch.tensor([8000, 400, 8000, 8000, 2345, 8000, 8000, 400])
+    waveforms = torch.randn(len(lengths), 9000) * 0.1
+    alone = embed(waveforms, lengths)
+    found = embed(waveforms, lengths, together=True)
+    assert ((found - alone).norm(dim=1) / alone.norm(dim=1)).max() < 1e-5
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -3,10 +3,14 @@
 Recordings are refused if they seem to be of several speakers or of one who is enrolled under
 another name, or if two are the same. --force enrolls them all the same.
 
+A speaker of a conversation is enrolled from the JSON file of simple-spk diarize, with up to a
+minute of the longest turns: simple-spk enroll VOICES NAME --diarized FILE.json SPEAKER_02
+
 Exit codes: 0 enrolled, 1 not enrolled, or enrolled without recordings that cannot be used.
 """
 
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 from simple_spk.cli.commands.voices import described, remove_voices, some
 from simple_spk.cli.messages import say, warn
@@ -20,6 +24,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(parser, "voices VOICES", "the file of voices, created if needed")
     add_value(parser, "name NAME", "name of the speaker", str)
     add_value(parser, "recordings RECORDING", "recordings of that speaker alone", nargs="*")
+    what = "a speaker of a conversation, from the JSON file of simple-spk diarize"
+    parser.add_argument("--diarized", nargs=2, metavar=("JSON", "SPEAKER"), help=what)
     what = "enroll recordings that the checks refuse; they are named as a warning"
     parser.add_argument("--force", action="store_true", help=what)
     what = "remove NAME (give no recordings), as simple-spk voices remove does"
@@ -29,12 +35,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Enroll or remove, and write the file; 1 if some recordings could not be used."""
-    if options.remove == bool(options.recordings):
-        raise ValueError("give recordings to enroll, or --remove and none")
+    ways = (options.remove, bool(options.recordings), options.diarized is not None)
+    if sum(ways) != 1:
+        raise ValueError("give recordings to enroll, or --remove and none, or --diarized and none")
     if options.remove:
         remove_voices(options.voices, [options.name])
         return 0
-    check_outputs([options.voices], options.recordings)
+    inputs = [Path(options.diarized[0])] if options.diarized else options.recordings
+    check_outputs([options.voices], inputs)
     extractor = load_extractor(options, options.device)
     extractor.progress = True
     if options.voices.exists():  # mistakes show before recordings are read
@@ -45,9 +53,14 @@ def run(options: Namespace) -> int:
         warn(f"left out: {error}")
         left_out.append(recording)
 
-    new = extractor.checked_voice(
-        options.name, options.recordings, force=options.force, left_out=leave_out
-    )
+    if options.diarized is None:
+        heard, rate = options.recordings, None
+    else:
+        from simple_spk.inference.diarization.pipeline import speech_of_speaker
+
+        file, speaker = options.diarized
+        heard, rate = speech_of_speaker(Path(file), speaker, extractor.sample_rate)
+    new = extractor.checked_voice(options.name, heard, rate, options.force, leave_out)
     # Others may have changed the file meanwhile: what is in it by now is changed.
     with SpeakerStore.changing(options.voices, extractor.fingerprint) as voices:
         voices.add(options.name, new)

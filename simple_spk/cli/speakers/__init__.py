@@ -1,0 +1,1 @@
+"""Commands about who speaks, one file per command."""

@@ -1,0 +1,158 @@
+"""Sort recordings by speaker, without knowing any: a table, folders of links, and a page.
+
+Each recording must be of one speaker (simple-spk diarize divides conversations). Up to 10,000
+recordings all pairs are compared; of more, the nearest ones. Recordings that are nearly as likely
+of another speaker, or of nobody else, are marked as doubtful.
+
+Recordings that cannot be used are named; the others are sorted, and the exit code is 1.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from simple_spk.cli.messages import say, warn
+from simple_spk.cli.options import add_model, add_value, load_extractor
+from simple_spk.cli.outputs import check_outputs
+from simple_spk.data.recording_lists import find_recordings
+from simple_spk.io.atomic_file import atomic_write, write_text
+
+if TYPE_CHECKING:
+    from simple_spk.inference.extractor import Extractor
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of cluster."""
+    what = "folders, audio files, lists (.txt, .scp) or manifests (.csv)"
+    add_value(parser, "audio FOLDER|FILE|LIST", what, nargs="+")
+    add_value(parser, "--speakers N", "the number of speakers (default: found)", int)
+    what = (
+        "prior probability that two recordings have the same speaker (default 0.5); lower it if "
+        "different speakers are joined"
+    )
+    add_value(parser, "--same-prior P", what, float, default=0.5)
+    group = parser.add_argument_group("output")
+    what = "table to write: recording, speaker, evidence, likeliest other speaker, doubtful"
+    add_value(group, "-o --output CSV", what)
+    add_value(group, "--links DIR", "new folder with a folder of links for each speaker")
+    add_value(group, "--page HTML", "page with the speakers, and the doubtful recordings first")
+    add_model(parser, with_workers=True)
+
+
+def run(options: Namespace) -> int:
+    """Embed, sort, and write what is asked for; 1 if some recordings could not be used."""
+    ids, paths, left_out = find_recordings(options.audio)
+    if left_out:
+        first = f"{left_out[0]}{', ...' if len(left_out) > 1 else ''}"
+        warn(f"left out {len(left_out)} files that are not audio by their names ({first})")
+    check_outputs([options.output, options.page], [*paths, *options.audio])
+    if options.links is not None and options.links.exists() and any(options.links.iterdir()):
+        raise ValueError(f"{options.links} is not empty: name a new folder for the links")
+    extractor = load_extractor(options, options.device)
+    how = (options.speakers, options.same_prior, options.workers)
+    rows, failed = sorted_rows(extractor, ids, paths, *how)
+    for name, message in failed.items():
+        warn(f"left out: {name}: {message}")
+    if options.output is not None:
+        _write_table(options.output, rows)
+    if options.links is not None:
+        _make_links(options.links, rows)
+    speakers = list(dict.fromkeys(row["speaker"] for row in rows))
+    doubtful = sum(row["doubtful"] for row in rows)
+    if options.page is not None:
+        from simple_spk.report.speaker_pages import clusters_page  # imports matplotlib
+
+        groups = [
+            {"speaker": speaker, "recordings": [r for r in rows if r["speaker"] == speaker]}
+            for speaker in speakers
+        ]
+        shown = {"Recordings": str(len(rows)), "Speakers": str(len(speakers))}
+        shown |= {"Doubtful": str(doubtful), "Left out": str(len(failed))}
+        write_text(options.page, clusters_page(groups, options.page, shown))
+    if options.output is None and options.links is None and options.page is None:
+        for row in rows:
+            say(f"{row['speaker']}  {row['id']}{'  (doubtful)' if row['doubtful'] else ''}")
+    some = "1 speaker" if len(speakers) == 1 else f"{len(speakers)} speakers"
+    say(f"{len(rows)} recordings of {some}; {doubtful} doubtful")
+    return 1 if failed else 0
+
+
+def sorted_rows(
+    extractor: "Extractor",
+    ids: Sequence[str],
+    paths: Sequence[Path],
+    speakers: int | None = None,
+    same_prior: float = 0.5,
+    workers: int = 0,
+    progress: bool = True,
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """A row for each recording, by speaker, those of the largest first; why others have none."""
+    import numpy as np
+
+    from simple_spk.evaluation.calibration import SOUND_MEASURES
+    from simple_spk.inference.batch_embedding import embedding_bar
+    from simple_spk.inference.diarization.likeness import Items, Likeness
+    from simple_spk.inference.diarization.recordings import LEAST_EVIDENCE, sort_recordings
+
+    likeness = Likeness(extractor.model, same_prior)
+    found: dict[int, tuple[Any, Any]] = {}
+    failed: dict[str, str] = {}
+    with embedding_bar(len(ids), progress) as bar:
+        for batch in extractor.embed_each(
+            paths, with_quality=True, workers=workers, progress=progress
+        ):
+            pairs = zip(batch.embeddings, batch.qualities, strict=True)
+            found |= dict(zip(batch.indexes, pairs, strict=True))
+            failed |= {ids[index]: str(error) for index, error in batch.errors.items()}
+            bar.update(len(batch.indexes) + len(batch.errors))
+    if not found:
+        first = next(iter(failed.values()))
+        raise ValueError(f"none of {len(ids)} recordings could be used; the first: {first}")
+    kept = sorted(found)
+    qualities = [found[index][1] for index in kept]
+    sound = np.array([quality.sound_measures() for quality in qualities])
+    items = Items.of(
+        np.stack([found[index][0] for index in kept]),
+        np.array([quality.seconds for quality in qualities]),
+        dict(zip(SOUND_MEASURES, sound.T, strict=True)),
+    )
+    result = sort_recordings(items, likeness, speakers)
+    digits = max(2, len(str(int(result.groups.max()) + 1)))
+    rows = []
+    for place in np.lexsort((np.arange(len(kept)), result.groups)).tolist():
+        other = int(result.others[place])
+        rows.append(
+            {
+                "id": ids[kept[place]],
+                "path": str(paths[kept[place]]),
+                "speaker": f"SPEAKER_{int(result.groups[place]) + 1:0{digits}d}",
+                "evidence": float(result.evidence[place]),
+                "other": "" if other < 0 else f"SPEAKER_{other + 1:0{digits}d}",
+                "doubtful": bool(result.evidence[place] < LEAST_EVIDENCE),
+            }
+        )
+    return rows, failed
+
+
+def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the rows as CSV."""
+    import csv
+
+    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["recording", "wav", "speaker", "evidence", "other_speaker", "doubtful"])
+        for row in rows:
+            evidence = f"{row['evidence']:.3f}"
+            values = (row["id"], row["path"], row["speaker"], evidence, row["other"])
+            writer.writerow([*values, int(row["doubtful"])])
+
+
+def _make_links(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Make a folder for each speaker, with links to the recordings under their ids."""
+    for row in rows:
+        parts = [p for p in PurePosixPath(row["id"]).parts if p not in ("/", "..", ".")]
+        link = folder.joinpath(row["speaker"], *parts)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.abspath(row["path"]))

@@ -1,0 +1,1 @@
+"""Who spoke when, and which recordings are of one speaker."""

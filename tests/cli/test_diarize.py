@@ -1,0 +1,112 @@
+"""Laws of simple-spk diarize and cluster: they say and write what the library finds."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from simple_spk.inference.diarization.conversation import read_conversation
+from simple_spk.inference.extractor import Extractor
+from tests.command_line import Capture, fails_naming, run
+
+
+@pytest.fixture
+def meeting(spoken: list[Path], tmp_path: Path) -> Path:
+    """A recording of three voices, one after the other, with pauses."""
+    parts = []
+    for path in spoken:
+        parts += [soundfile.read(path, dtype="float32")[0], np.zeros(8000, np.float32)]
+    path = tmp_path / "the meeting.wav"
+    soundfile.write(path, np.concatenate(parts), 16000)
+    return path
+
+
+def test_diarize_writes_what_the_library_finds(
+    calibrated_folder: Path, meeting: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    expected = Extractor.load(calibrated_folder).diarize(meeting, speakers=3)
+    files = [tmp_path / name for name in ("found.rttm", "found.json", "found.html")]
+    outputs = ("--rttm", files[0], "--json", files[1], "--page", files[2])
+    arguments = ("diarize", meeting, "--model", calibrated_folder, "--speakers", "3")
+    assert run(*arguments, *outputs) == 0
+    words = capsys.readouterr().out
+    assert "overlap not handled" in words and " - " not in words
+    assert files[0].read_text() == expected.rttm()
+    found = read_conversation(files[1])
+    assert list(found) == list(expected) and found.recording == str(meeting)
+    page = files[2].read_text()
+    assert 'src="the%20meeting.wav"' in page and page.count("<rect ") == len(expected)
+    assert run(*arguments) == 0
+    words = capsys.readouterr().out
+    assert words.count(" - ") == len(expected) and "0:00:0" in words
+    assert run(*arguments, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == expected.plain()
+
+
+def test_a_speaker_is_enrolled_from_the_result(
+    calibrated_folder: Path, meeting: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    model = ("--model", calibrated_folder)
+    result, voices = tmp_path / "found.json", tmp_path / "voices.safetensors"
+    assert run("diarize", meeting, *model, "--speakers", "2", "--json", result) == 0
+    found = read_conversation(result)
+    assert run("enroll", voices, "Ann", "--diarized", result, "SPEAKER_01", *model) == 0
+    words = capsys.readouterr().out
+    assert f"Ann: 1 recording, {found.talk_seconds()['SPEAKER_01']:.1f} s" in words
+    named = ("diarize", meeting, *model, "--speakers", "2", "--voices", voices)
+    assert run(*named) == 0
+    assert "Ann: " in capsys.readouterr().out
+    assert run(*named, "--prior", "1e-300") == 0
+    assert "Ann" not in capsys.readouterr().out
+    fails_naming(
+        capsys, "known: SPEAKER_01", "enroll", voices, "Eve", "--diarized", result, "Eve", *model
+    )
+    wrong = ("enroll", voices, "Eve", meeting, "--diarized", result, "SPEAKER_01", *model)
+    fails_naming(capsys, "--diarized and none", *wrong)
+
+
+def test_bad_input_is_named(
+    calibrated_folder: Path, meeting: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    model = ("--model", calibrated_folder)
+    silence, text = tmp_path / "silence.wav", tmp_path / "text.wav"
+    soundfile.write(silence, np.zeros(32000), 16000)
+    text.write_text("no audio")
+    fails_naming(capsys, "silence.wav has no speech", "diarize", silence, *model)
+    fails_naming(capsys, "text.wav is of no known audio format", "diarize", text, *model)
+    fails_naming(capsys, "missing.wav", "diarize", tmp_path / "missing.wav", *model)
+    fails_naming(capsys, "500 speakers apart", "diarize", meeting, "--speakers", "500", *model)
+    fails_naming(capsys, "one speaker, not 0", "diarize", meeting, "--speakers", "0", *model)
+    fails_naming(capsys, "is an input", "diarize", meeting, "--rttm", meeting, *model)
+    limit = ("--longest-seconds", "2")
+    fails_naming(capsys, "longer than the limit", "diarize", meeting, *limit, *model)
+
+
+def test_cluster_writes_table_links_and_page(
+    calibrated_folder: Path, spoken: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    folder = spoken[0].parent
+    bad = tmp_path / "silent.wav"
+    soundfile.write(bad, np.zeros(32000), 16000)
+    table, links, page = tmp_path / "found.csv", tmp_path / "links", tmp_path / "found.html"
+    arguments = ("cluster", folder, bad, "--model", calibrated_folder, "--speakers", "2")
+    assert run(*arguments, "-o", table, "--links", links, "--page", page) == 1
+    words = capsys.readouterr()
+    assert "6 recordings of 2 speakers" in words.out and "left out: silent.wav" in words.err
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["recording"] for row in rows} == {path.name for path in spoken}
+    assert {row["speaker"] for row in rows} == {"SPEAKER_01", "SPEAKER_02"}
+    for row in rows:
+        link = links / row["speaker"] / row["recording"]
+        assert link.is_symlink() and link.samefile(folder / row["recording"])
+        assert (float(row["evidence"]) < np.log(2.0)) == (row["doubtful"] == "1")
+    assert len(list(links.rglob("*.wav"))) == 6
+    text = page.read_text()
+    assert all(path.name in text for path in spoken) and "SPEAKER_02" in text
+    fails_naming(capsys, "is not empty", *arguments, "--links", links)
+    fails_naming(capsys, "cannot be of 9 speakers", *arguments[:-1], "9")
+    fails_naming(capsys, "none of 1 recordings", "cluster", bad, "--model", calibrated_folder)
