@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from simple_spk.inference.model import Model
-from simple_spk.inference.speaker_store import Voice
+from simple_spk.inference.voice_stores.voice import Voice
 
 # With the built-in model and test speakers, 0 to 0.4 % of sets of 2 to 5 recordings of one speaker
 # disagree, and 65 to 85 % of sets in which one recording is another speaker's.

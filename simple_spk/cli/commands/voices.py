@@ -3,11 +3,13 @@
 import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from pathlib import Path
 
 from simple_spk.cli.messages import say
 from simple_spk.cli.options import add_value
-from simple_spk.inference.speaker_store import SpeakerStore, Voice
+from simple_spk.inference.voice_stores.addresses import open_voices
+from simple_spk.inference.voice_stores.voice import Voice
+
+ADDRESS = "the file of voices, or faiss:FILE or qdrant:URL"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -17,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     renaming = actions.add_parser("rename", help="give a voice another name")
     removing = actions.add_parser("remove", help="remove voices")
     for action in (listing, renaming, removing):
-        add_value(action, "voices VOICES", "the file of voices")
+        add_value(action, "voices VOICES", ADDRESS, str)
     listing.add_argument("--json", action="store_true", help="print JSON")
     add_value(renaming, "old OLD", "the name of a voice", str)
     add_value(renaming, "new NEW", "its new name, which nobody else has", str)
@@ -27,13 +29,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     """List the voices, or change the file."""
     if options.action == "rename":
-        with SpeakerStore.changing(options.voices) as voices:
-            voices.rename(options.old, options.new)
+        open_voices(options.voices, change=True).rename(options.old, options.new)
         say(f"{options.old} is now {options.new}")
     elif options.action == "remove":
         remove_voices(options.voices, options.names)
     else:
-        named = SpeakerStore.load(options.voices).items()
+        named = open_voices(options.voices).each()
         if options.json:
             print(json.dumps([{"name": name, **_plain(voice)} for name, voice in named]))
             return
@@ -41,12 +42,12 @@ def run(options: Namespace) -> None:
             say(f"{name}: {described(voice)}")
 
 
-def remove_voices(path: Path, names: Sequence[str]) -> None:
-    """Remove voices from a file, and say so."""
-    with SpeakerStore.changing(path) as voices:
-        voices.remove(*names)
+def remove_voices(address: str, names: Sequence[str]) -> None:
+    """Remove voices from a store, and say so."""
+    voices = open_voices(address, change=True)
+    voices.remove(*names)
     verb = "is" if len(names) == 1 else "are"
-    say(f"{', '.join(names)} {verb} forgotten; {some(len(voices), 'voice')} in {path}")
+    say(f"{', '.join(names)} {verb} forgotten; {some(len(voices), 'voice')} in {address}")
 
 
 def described(voice: Voice) -> str:
