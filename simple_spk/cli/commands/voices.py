@@ -1,13 +1,15 @@
-"""List, rename or remove the voices in a file of simple-spk enroll. No model is needed."""
+"""List, rename or remove the voices that simple-spk enroll wrote, copy them, or index them."""
 
 import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from simple_spk.cli.messages import say
-from simple_spk.cli.options import add_value
+from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.inference.voice_stores.addresses import open_voices
-from simple_spk.inference.voice_stores.voice import Voice
+from simple_spk.inference.voice_stores.faiss_store import KINDS as INDEX_KINDS
+from simple_spk.inference.voice_stores.faiss_store import FaissStore
+from simple_spk.inference.voice_stores.voice import Voice, require_fingerprint
 
 ADDRESS = "the file of voices, or faiss:FILE or qdrant:URL"
 
@@ -18,11 +20,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing = actions.add_parser("list", help="print all voices")
     renaming = actions.add_parser("rename", help="give a voice another name")
     removing = actions.add_parser("remove", help="remove voices")
-    for action in (listing, renaming, removing):
+    copying = actions.add_parser("copy", help="add all voices to another store")
+    indexing = actions.add_parser("index", help="build the index of faiss:FILE")
+    for action in (listing, renaming, removing, copying, indexing):
         add_value(action, "voices VOICES", ADDRESS, str)
     listing.add_argument("--json", action="store_true", help="print JSON")
     add_value(renaming, "old OLD", "the name of a voice", str)
     add_value(renaming, "new NEW", "its new name, which nobody else has", str)
+    add_value(copying, "target TARGET", f"{ADDRESS}; created if needed", str)
+    what = "pq (default): all keys in 4 bits for two numbers; flat: all; ivf, ivf-sq8: lists"
+    indexing.add_argument("--kind", choices=INDEX_KINDS, default=INDEX_KINDS[0], help=what)
+    for action in (copying, indexing):
+        add_model(action)
     add_value(removing, "names NAME", "the names of voices", str, nargs="+")
 
 
@@ -33,6 +42,19 @@ def run(options: Namespace) -> None:
         say(f"{options.old} is now {options.new}")
     elif options.action == "remove":
         remove_voices(options.voices, options.names)
+    elif options.action == "copy":
+        source = open_voices(options.voices)
+        target = load_extractor(options, options.device).load_voices(options.target, create=True)
+        require_fingerprint(options.voices, source.fingerprint, target.fingerprint)
+        target.extend(source.each())
+        say(
+            f"{some(len(source), 'voice')} copied; {some(len(target), 'voice')} in {options.target}"
+        )
+    elif options.action == "index":
+        store = load_extractor(options, options.device).load_voices(options.voices)
+        if not isinstance(store, FaissStore):
+            raise ValueError(f"{options.voices} has no index of its own: write faiss:FILE")
+        say(f"{some(store.build(options.kind), 'voice')} in {store.index_path}")
     else:
         named = open_voices(options.voices).each()
         if options.json:

@@ -527,7 +527,8 @@ class VoiceFile(VoiceStore):
                 "wait for it"
             )
         if "readonly" in text:
-            return PermissionError(errno.EACCES, "voices cannot be written", str(self.path))
+            why = "voices cannot be written: is it protected, or the disk full?"
+            return PermissionError(errno.EACCES, why, str(self.path))
         if "disk is full" in text:
             return OSError(errno.ENOSPC, "No space left on device", str(self.path))
         if "disk I/O" in text or "unable to open" in text:
