@@ -18,6 +18,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -125,10 +126,8 @@ def measured(extractor: Extractor, speakers: Speakers, count: int, folder: Path)
         extractor._voices = store
         gc.collect()
         before = memory("VmRSS")
-        times = [
-            seconds(lambda one=one: extractor._search(store, [one], top=10))
-            for one in heard[::TIMED_EACH]
-        ]
+        searches = [partial(extractor._search, store, [one], top=10) for one in heard[::TIMED_EACH]]
+        times = [seconds(search) for search in searches]
         name = f"{kind} one more"
         new = seconds(lambda: store.add(name, heard[0]))
         store.remove(name)
@@ -154,7 +153,7 @@ def measured(extractor: Extractor, speakers: Speakers, count: int, folder: Path)
             print(error)
             break
         assert isinstance(store, FaissStore)
-        build = seconds(lambda store=store, kind=kind: store.build(kind))
+        build = seconds(partial(store.build, kind))
         yield row(f"faiss {kind}", store, build, megabytes(store.index_path))
         del store
     if count <= MOST_FOR_QDRANT:
