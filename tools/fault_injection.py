@@ -5,7 +5,7 @@ until its n-th file operation fails (opening for writing, writing, syncing, rena
 making and removing folders; see fail_operation.c). Then
 
 * every file under its final name must be whole: as it was before, or as an undisturbed run leaves
-  it, and every checkpoint must be whole;
+  it, and every checkpoint must be whole; a database must be so after SQLite has opened it;
 * EIO and ENOSPC must end in a message without a traceback;
 * the same command, run again, must end with the bits of an undisturbed run, and leave no other
   files behind. (A voice that was enrolled before the failure is enrolled twice then.)
@@ -21,6 +21,7 @@ import mmap
 import multiprocessing
 import os
 import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -41,10 +42,21 @@ KINDS = {"SIGKILL": 0, "EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 TASKS = ("train", "embed", "enroll", "prepare", "export")
 # Names of files that are unfinished, are locks, or tell the history of a run.
 UNFINISHED = ("*.partial", "*.partial/*", "checkpoints/PARTIAL-*/*", "checkpoints/DELETED-*/*")
-HISTORY = (LOCK, "*.lock", "log.txt", "env.log", "train.py", "tensorboard/*", "checkpoints/*/*")
+HISTORY = (
+    LOCK,
+    "*.lock",
+    "*.keys",
+    "*.db-journal",
+    "log.txt",
+    "env.log",
+    "train.py",
+    "tensorboard/*",
+    "checkpoints/*/*",
+)
 JOURNALS = (
     "*/journal.jsonl",
 )  # lines of work that was done until the failure; rewritten at the end
+DATABASE = ".db"
 FULL = ("disk full", "No space left on device")
 Files = dict[str, bytes]
 
@@ -129,11 +141,22 @@ def run(task: Task, output: Path, failures: Failures, number: int = 0, error: in
     return Outcome(process.exitcode or 0, said, operations, failed)
 
 
+def content_of(path: Path) -> bytes:
+    """The content of a file; that of a database as statements, after an interrupted transaction is
+    undone. Its random identity does not count."""
+    if path.suffix != DATABASE:
+        return path.read_bytes()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        with contextlib.suppress(sqlite3.OperationalError):  # without tables
+            db.execute("UPDATE store SET identity = ''")
+        return "\n".join(db.iterdump()).encode()
+
+
 def files_in(folder: Path, ignored: Sequence[str] = HISTORY) -> Files:
     """The contents of the files below a folder by their relative paths."""
     paths = ((path.relative_to(folder), path) for path in folder.rglob("*") if path.is_file())
     return {
-        str(name): path.read_bytes()
+        str(name): content_of(path)
         for name, path in paths
         if not any(name.match(pattern) for pattern in ignored)
     }
@@ -242,15 +265,15 @@ def make_tasks(work: Path, output: Path) -> list[Task]:
     with_model = ["--model", str(model)]
 
     def enroll_bob(folder: Path) -> None:
-        voices = work / "voices.safetensors"
+        voices = work / "voices.db"
         if not voices.exists():
             command = ["enroll", str(voices), "Bob", str(audio / "2.wav"), *with_model]
             process = multiprocessing.get_context("fork").Process(target=call, args=(command,))
             process.start()
             process.join()
-        shutil.copy(voices, folder / "voices.safetensors")
+        shutil.copy(voices, folder / "voices.db")
 
-    voices = str(output / "voices.safetensors")
+    voices = str(output / "voices.db")
     return [
         Task("train", ["train", "hparams/mini.yaml", *places, *own.values()]),
         Task("embed", ["embed", str(audio), "-o", str(output / "e.npz"), *with_model]),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from simple_spk.inference.model import Model
-from simple_spk.inference.speaker_store import Voice
+from simple_spk.inference.voice_stores.voice import Voice
 
 # With the built-in model and validation speakers: a recording disagrees with 1 to 5 others of its
 # speaker in 0 % (one session), across sessions in 14 % with 1, 4 % with 2 and 0 % with 5 others;

@@ -46,8 +46,10 @@ from simple_spk.inference.decisions import (
 from simple_spk.inference.enrollment_checks import disagreeing, limits_of, repeated
 from simple_spk.inference.model import Model, embedding_fingerprint, full_precision
 from simple_spk.inference.model_folder import builtin_model, load_model, resolve
-from simple_spk.inference.speaker_store import SpeakerStore, Voice, Voices
+from simple_spk.inference.speaker_store import SpeakerStore
 from simple_spk.inference.speech_quality import RecordingQuality
+from simple_spk.inference.voice_stores.addresses import open_voices
+from simple_spk.inference.voice_stores.voice import Hits, Voice, Voices, VoiceStore, best_places
 
 if TYPE_CHECKING:  # imports scipy
     from simple_spk.inference.diarization.conversation import Conversation
@@ -59,6 +61,8 @@ Precision = Literal["fp32", "bf16"]
 LeftOut = Callable[[Recording, Unusable], None]
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 MOST_CANDIDATES = 10  # of an identification, unless the caller asks for more
+MOST_CALIBRATED = 200  # voices for a recording, those of the highest scores
+NOBODY = "no voice is enrolled: enroll some first, or load them"
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +109,7 @@ class Extractor:
         self.device = torch.device(device)
         for part in (model.front_end, model.encoder, model.similarity):
             part.to(self.device).eval()
-        self._voices: SpeakerStore | None = None
+        self._voices: VoiceStore | None = None
         self._lock = threading.Lock()
         self._on_cpu = None
         if self.device.type == "cpu":
@@ -216,16 +220,20 @@ class Extractor:
         return Decision(score, ratio, probability, accepted, threshold, because, qualities, misses)
 
     @property
-    def voices(self) -> SpeakerStore:
-        """The enrolled voices by name."""
+    def voices(self) -> VoiceStore:
+        """The enrolled voices by name; in memory, unless others were loaded."""
         with self._lock:
             if self._voices is None:
                 self._voices = SpeakerStore(self.fingerprint, self._keys)
             return self._voices
 
-    def load_voices(self, path: str | Path) -> SpeakerStore:
-        """Replace the enrolled voices by those of a file."""
-        loaded = SpeakerStore.load(path, self.fingerprint, self._keys)
+    def load_voices(self, address: str | Path, create: bool = False) -> VoiceStore:
+        """Replace the enrolled voices by those of a file or a service, where changes go, too.
+
+        The address is a path, ``faiss:PATH`` or ``qdrant:URL``. With ``create``, there may be none
+        yet. Files of versions before 0.2 are read into memory, unless ``create`` converts them.
+        """
+        loaded = open_voices(address, self.fingerprint, self._keys, create)
         with self._lock:
             self._voices = loaded
         return loaded
@@ -269,10 +277,10 @@ class Extractor:
 
     def _doubts(self, name: str, side: _Side) -> list[str]:
         """What speaks against enrolling recordings under a name."""
-        voices, known, parts = self.voices.snapshot(), self.voices.get(name), side.parts
+        voices, known, parts = self.voices, self.voices.get(name), side.parts
         limits = limits_of(self.model, len(voices))
         doubts = []
-        for best in self._search(voices, [side.voice], top=1) if len(voices) else ():
+        for best in self._search(voices, [side.voice], top=1):
             other = best.candidates[0].name
             if limits is not None and other != name and best.value >= limits.across:
                 doubts.append(
@@ -320,15 +328,16 @@ class Extractor:
     ) -> list[Identification | Unusable]:
         """The answer of ``identify`` for each item, a recording or several of one speaker.
 
-        All are compared with the voices at one moment, in one matrix product. Where a recording
-        cannot be read, its error is the answer.
+        All are compared with the voices at one moment. Where a recording cannot be read, its error
+        is the answer.
         """
-        voices = self.voices.snapshot()
-        if not len(voices):
-            raise ValueError("no voice is enrolled: enroll some first, or load them")
+        voices = self.voices
+        count = len(voices)
+        if not count:
+            raise ValueError(NOBODY)
         if top is not None and top < 1:
             raise ValueError(f"top is how many candidates to return, at least 1, not {top}")
-        chance, threshold, _ = self._threshold(prior, false_accept_rate, len(voices))
+        chance, threshold, _ = self._threshold(prior, false_accept_rate, count)
         sides = self._listen(sample_rate, *speakers)
         heard = [side.voice for side in sides if isinstance(side, _Side)]
         found = iter(self._search(voices, heard, chance, top))
@@ -341,7 +350,7 @@ class Extractor:
             else:
                 best = next(found)
                 _, threshold, reason = self._threshold(
-                    prior, false_accept_rate, len(voices), best.quality
+                    prior, false_accept_rate, best.total, best.quality
                 )
                 accepted = _reaches(threshold, best.value)
                 if false_accept_rate is None and best.anybody is not None:
@@ -473,67 +482,59 @@ class Extractor:
 
     @torch.no_grad()
     def _keys(self, embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Embeddings (n, dim) as keys (n, lifted_dim) of the model's similarity.
-
-        If the calibration has a background, their last column is the typicality, by which queries
-        multiply nothing.
-        """
+        """Embeddings (n, dim) as keys (n, lifted_dim) of the model's similarity."""
         on_device = torch.from_numpy(embeddings).to(self.device)
-        keys = self.model.similarity.lift_keys(on_device).cpu().numpy()
-        if not self._background:
-            return keys
-        column = typicality(embeddings, self._background)[:, None]
-        return np.concatenate([keys, column.astype(np.float32)], axis=1)
+        return self.model.similarity.lift_keys(on_device).cpu().numpy()
 
-    @property
-    def _background(self) -> tuple[float, ...]:
-        """The background of the calibration, if it has one."""
-        return () if self.model.calibration is None else self.model.calibration.background
-
-    def _qualities(self, voices: Voices) -> dict[str, NDArray[np.float64]]:
-        """The measures (n,) that the calibration may need, by name."""
-        known = voices.quality()
-        if self._background:
-            known[TYPICALITY] = voices.keys[:, -1].astype(np.float64)
-        return known
+    def _with_typicality(
+        self, quality: dict[str, NDArray[np.float64]], templates: NDArray[np.float32]
+    ) -> dict[str, NDArray[np.float64]]:
+        """Measures (n,) of voices, with their typicality if the calibration has a background."""
+        calibration = self.model.calibration
+        if calibration is None or not calibration.background:
+            return quality
+        return quality | {TYPICALITY: typicality(templates, calibration.background)}
 
     @torch.no_grad()
     def _search(
         self,
-        voices: Voices,
+        voices: Voices | VoiceStore,
         tests: Sequence[Voice],
         prior: float = 0.5,
         top: int | None = None,
     ) -> list["_Best"]:
-        """The likeliest of some voices for each of others; by score without a calibration."""
-        if not tests:
+        """The likeliest of some voices for each of others; by score without a calibration.
+
+        With more than ``MOST_CALIBRATED`` voices, those of the highest scores are calibrated.
+        """
+        if not tests or not len(voices):
             return []
         table = np.stack([test.template for test in tests])
-        sizes = voices.embeddings.shape[1], table.shape[1]
+        sizes = voices.dimension, table.shape[1]
         if sizes[0] != sizes[1]:
             raise ValueError(
                 f"the enrolled voices have embeddings of {sizes[0]} numbers, this model makes "
                 f"{sizes[1]}: enroll them again"
             )
         lifted = self.model.similarity.lift_queries(torch.from_numpy(table).to(self.device))
-        queries, calibration = lifted.cpu().numpy(), self.model.calibration
-        if self._background:
-            queries = np.pad(queries, ((0, 0), (0, 1)))
-        if calibration is None:
-            hits = voices.search(queries, top)
-            return [_best(voices, *hit) for hit in zip(*hits, strict=True)]
-        of_tests = [self._qualities(Voices.alone("", test, self._keys)) for test in tests]
-        of_voices = self._qualities(voices)
-
-        def ratios(place: int, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-            return calibration.apply(scores, pair_measures(of_voices, of_tests[place]))
-
+        calibration = self.model.calibration
+        least = 1 if calibration is None else MOST_CALIBRATED
+        all_hits = voices.search(lifted.cpu().numpy(), None if top is None else max(top, least))
         found = []
-        hits = voices.search(queries, top, ratios)
-        for this, rows, scores, values, total in zip(of_tests, *hits, strict=True):
-            first = {name: known[rows[:1]] for name, known in of_voices.items()}
-            best = _best(voices, rows, scores, values, float(total), prior)
-            found.append(best._replace(quality=pair_measures(first, this)))
+        for test, hits in zip(tests, all_hits, strict=True):
+            if not hits.names:  # others removed them meanwhile
+                raise ValueError(NOBODY)
+            if calibration is None:
+                found.append(_best(hits, hits.scores, top))
+                continue
+            alone = Voices.alone("", test, self._keys)
+            measured = self._with_typicality(alone.quality(), test.template[None])
+            quality = pair_measures(self._with_typicality(hits.quality, hits.templates), measured)
+            ratios = calibration.apply(hits.scores, quality)
+            best = _best(hits, ratios, top, prior)
+            likeliest = int(best_places(ratios, 1)[0])
+            own = {name: values[[likeliest]] for name, values in quality.items()}
+            found.append(best._replace(quality=own))
         return found
 
     def _misses(
@@ -598,26 +599,29 @@ class _Best(NamedTuple):
     candidates: tuple[Candidate, ...]
     value: float  # of the first: its log likelihood ratio, or else its score
     anybody: float | None  # the probability that it is one of all voices
+    total: int  # how many voices there are
     quality: dict[str, NDArray[np.float64]] | None = None  # measures (1,) of the first
 
 
 def _best(
-    voices: Voices,
-    rows: NDArray[np.int64],
-    scores: NDArray[np.float64],
-    values: NDArray[np.float64],
-    log_total: float,
-    prior: float | None = None,
+    hits: Hits, values: NDArray[np.float64], top: int | None, prior: float | None = None
 ) -> _Best:
-    """The candidates of a search; values are log likelihood ratios if there is a prior."""
-    names, value = [voices.names[row] for row in rows], float(values[0])
+    """The candidates of a search by values (k,), log likelihood ratios if there is a prior."""
+    rows = best_places(values, len(values) if top is None else min(top, len(values)))
+    names, scores = [hits.names[row] for row in rows], hits.scores[rows].tolist()
+    value = float(values[rows[0]])
     if prior is None:
-        pairs = zip(names, scores.tolist(), strict=True)
-        return _Best(tuple(Candidate(*pair, None, None) for pair in pairs), value, None)
-    ratios = np.append(values, log_total)
-    *probabilities, anybody = posterior(ratios, prior, len(voices), log_total).tolist()
-    columns = (names, scores.tolist(), values.tolist(), probabilities)
-    return _Best(tuple(map(Candidate, *columns)), value, anybody)
+        pairs = zip(names, scores, strict=True)
+        candidates = tuple(Candidate(*pair, None, None) for pair in pairs)
+        return _Best(candidates, value, None, hits.total)
+    log_total = float(np.logaddexp.reduce(values))
+    if others := hits.total - len(values):
+        # They score less than all these. The mean ratio of different speakers is 1.
+        log_total = float(np.logaddexp(log_total, math.log(others) + min(0.0, values.min())))
+    ratios = np.append(values[rows], log_total)
+    *probabilities, anybody = posterior(ratios, prior, hits.total, log_total).tolist()
+    columns = (names, scores, values[rows].tolist(), probabilities)
+    return _Best(tuple(map(Candidate, *columns)), value, anybody, hits.total)
 
 
 def _reaches(threshold: float | None, value: float) -> bool | None:

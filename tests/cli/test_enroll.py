@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simple_spk.inference.extractor import Extractor
-from simple_spk.inference.speaker_store import SpeakerStore
+from simple_spk.inference.voice_stores.addresses import open_voices
 from tests.command_line import Capture, run
 
 
@@ -76,7 +76,7 @@ def test_voices_are_listed_renamed_and_removed_without_their_model(
     voices, model = tmp_path / "voices", ("--model", calibrated_folder)
     for name, path in zip(("Ann", "Bob", "Cid"), spoken[::2], strict=True):
         assert run("enroll", voices, name, path, *model) == 0
-    fingerprint = SpeakerStore.load(voices).fingerprint
+    fingerprint = open_voices(voices).fingerprint
     assert fingerprint == Extractor.load(calibrated_folder).fingerprint
     capsys.readouterr()
     assert run("voices", "rename", voices, "Bob", "Zoë") == 0
@@ -92,7 +92,7 @@ def test_voices_are_listed_renamed_and_removed_without_their_model(
     assert run("voices", "list", voices, "--json") == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert (one["name"], one["recordings"]) == ("Zoë", 1)
-    assert SpeakerStore.load(voices).fingerprint == fingerprint
+    assert open_voices(voices).fingerprint == fingerprint
     before = voices.read_bytes()
     for wrong, message in (
         (("remove", voices, "Zoë", "Ann"), "nobody is enrolled as 'Ann'"),
@@ -116,4 +116,4 @@ def test_enrolling_a_doubtful_recording_takes_force(
     assert run(*enroll, "--force") == 0
     assert run("enroll", voices, "Bob", spoken[0], *model) == 1
     assert "sounds like Ann, who is enrolled" in capsys.readouterr().err
-    assert list(SpeakerStore.load(voices)) == ["Ann"]
+    assert list(open_voices(voices)) == ["Ann"]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from simple_spk import Extractor
-from simple_spk.inference.speaker_store import SpeakerStore, Voice
+from simple_spk.inference.speaker_store import SpeakerStore
+from simple_spk.inference.voice_stores.voice import Voice
 
 SPEECH = Path(os.environ.get("SIMPLE_SPK_DATA", ""), "speech")
 SPEAKERS, RECORDINGS, RATE = 25, 6, 0.01

@@ -17,7 +17,7 @@ from simple_spk.evaluation.calibration import Calibration
 from simple_spk.evaluation.embedding_files import read_embeddings
 from simple_spk.evaluation.score_files import read_scores
 from simple_spk.inference.model_folder import load_model
-from simple_spk.inference.speaker_store import SpeakerStore
+from simple_spk.inference.voice_stores.addresses import open_voices
 from simple_spk.io import input_file
 from simple_spk.io.input_file import read_file, unpacked
 from simple_spk.io.safe_yaml import read_tagged_yaml
@@ -40,7 +40,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "l.pt": read_tensors,
     "m.csv": read_metadata,
     "n.png": read_image,
-    "o": lambda path: SpeakerStore.load(path, "model"),
+    "o": lambda path: open_voices(path, "model"),
 }
 
 

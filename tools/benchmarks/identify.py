@@ -6,15 +6,14 @@ recordings are identified, and embedded, in one call.
 """
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from simple_spk.inference.extractor import Extractor
-from simple_spk.inference.speaker_store import FORMAT
+from simple_spk.inference.voice_stores.voice import Voice, usual_measures
+from simple_spk.inference.voice_stores.voice_file import VoiceFile
 from tools.benchmarks.extract import RATE, data_folder, speech
 from tools.benchmarks.measure import Row, in_turns
 
@@ -29,7 +28,7 @@ def run(options: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for count in NUMBERS_OF_VOICES:
-            path = Path(folder, "voices.safetensors")
+            path = Path(folder, "voices.db")
             write_voices(path, count, extractor.embed(spoken[0], RATE), extractor.fingerprint)
             extractor.load_voices(path)
             times = in_turns(
@@ -59,10 +58,9 @@ def write_voices(path: Path, count: int, embedding: np.ndarray, fingerprint: str
     """A file of random voices as long as an embedding (1, dim)."""
     table = np.random.default_rng(0).normal(size=(count, embedding.shape[1]))
     table *= np.linalg.norm(embedding) / np.linalg.norm(table, axis=1, keepdims=True)
-    arrays: dict[str, np.ndarray] = {
-        "embeddings": table.astype(np.float32),
-        "recordings": np.ones(count, np.int64),
-        "seconds": np.full(count, SECONDS),
-    }
-    names = json.dumps([f"voice {number}" for number in range(count)])
-    save_file(arrays, path, {"format": FORMAT, "fingerprint": fingerprint, "names": names})
+    rows = table.astype(np.float32)
+    seconds = np.full(count, SECONDS)
+    measures = usual_measures(rows, np.ones(count, np.int64), seconds)
+    voices = (Voice(row, 1, SECONDS, known) for row, known in zip(rows, measures, strict=True))
+    names = (f"voice {number}" for number in range(count))
+    VoiceFile.write(path, fingerprint, zip(names, voices, strict=True))

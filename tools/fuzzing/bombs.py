@@ -27,7 +27,7 @@ from simple_spk.evaluation.score_files import read_scores
 from simple_spk.export.training_run import find_model, load_trained
 from simple_spk.export.wespeaker import import_wespeaker
 from simple_spk.inference.model_folder import load_model
-from simple_spk.inference.speaker_store import SpeakerStore
+from simple_spk.inference.voice_stores.addresses import open_voices
 from simple_spk.io.tensor_file import read_tensors
 from simple_spk.vision.image_files import read_image
 from tools.fuzzing import audio, checkpoint, model_folder, trial_list
@@ -193,7 +193,7 @@ def _(path: Path) -> None:
         file.truncate(10**12)
 
 
-@bomb("many_names.voices", lambda path: SpeakerStore.load(path, "model"))
+@bomb("many_names.voices", lambda path: open_voices(path, "model"))
 def _(path: Path) -> None:
     names = "[" + ",".join(f'"{n:x}"' for n in range(10**7)) + "]"
     metadata = {"format": "simple_spk voices 1", "fingerprint": "model", "names": names}
@@ -201,7 +201,7 @@ def _(path: Path) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text)
 
 
-@bomb("huge_voices.voices", lambda path: SpeakerStore.load(path, "model"))
+@bomb("huge_voices.voices", lambda path: open_voices(path, "model"))
 def _(path: Path) -> None:
     entry = {"dtype": "F32", "shape": [2**40, 2], "data_offsets": [0, 2**43]}
     text = json.dumps({"embeddings": entry}).encode()

@@ -1,12 +1,15 @@
-"""Files of enrolled voices."""
+"""Files of enrolled voices, and those of versions before 0.2."""
 
 import json
 import random
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import save_file
 
-from simple_spk.inference.speaker_store import SpeakerStore, Voice
+from simple_spk.inference.speaker_store import FORMAT, SpeakerStore
+from simple_spk.inference.voice_stores.addresses import open_voices
+from simple_spk.inference.voice_stores.voice import KINDS, Voice
 from tools.fuzzing.mutations import (
     BYTE_DAMAGES,
     ODD_NUMBERS,
@@ -19,13 +22,18 @@ FINGERPRINT = "model"
 
 
 def write_originals(folder: Path) -> None:
-    """Files of no, one and three voices."""
+    """Files of no, one and three voices in both formats."""
     generator = np.random.default_rng(0)
     for count in (0, 1, 3):
         voices = SpeakerStore(FINGERPRINT)
         for name in ("Ada", "Bea ü", "Cy")[:count]:
             voices.add(name, Voice(generator.standard_normal(192, np.float32), count, 3.5))
-        voices.save(folder / f"{count}.safetensors")
+        voices.save(folder / f"{count}.db")
+        names = json.dumps(list(voices))
+        metadata = {"format": FORMAT, "fingerprint": FINGERPRINT, "names": names}
+        now = voices.snapshot()
+        arrays = {kind: np.ascontiguousarray(getattr(now, kind)) for kind in KINDS}
+        save_file(arrays, folder / f"{count}.safetensors", metadata)
 
 
 def change_header(content: bytes, dice: random.Random) -> bytes:
@@ -63,8 +71,10 @@ def write_mutant(originals: Path, place: Path, dice: random.Random) -> Path:
 
 
 def read(path: Path) -> None:
-    """Load the voices, and enroll one of them once more."""
-    voices = SpeakerStore.load(path, FINGERPRINT)
-    for name, voice in list(voices.items())[:1]:
+    """Load the voices, enroll one of them once more, and search it."""
+    voices = open_voices(path, FINGERPRINT, lambda embeddings: 2 * embeddings)
+    for name, voice in list(voices.each())[:1]:
         voices.add(name, voice)
         assert np.isfinite(voices[name].embedding).all()
+        (hits,) = voices.search(voice.embedding[None], 2)
+        assert np.isfinite(hits.scores).all()

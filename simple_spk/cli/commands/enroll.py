@@ -12,16 +12,16 @@ Exit codes: 0 enrolled, 1 not enrolled, or enrolled without recordings that cann
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from simple_spk.cli.commands.voices import described, remove_voices, some
+from simple_spk.cli.commands.voices import ADDRESS, described, remove_voices, some
 from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
-from simple_spk.inference.speaker_store import SpeakerStore
+from simple_spk.inference.voice_stores.addresses import file_of
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of enroll."""
-    add_value(parser, "voices VOICES", "the file of voices, created if needed")
+    add_value(parser, "voices VOICES", f"{ADDRESS}; created if needed", str)
     add_value(parser, "name NAME", "name of the speaker", str)
     add_value(parser, "recordings RECORDING", "recordings of that speaker alone", nargs="*")
     what = "a speaker of a conversation, from the JSON file of simple-spk diarize"
@@ -42,11 +42,11 @@ def run(options: Namespace) -> int:
         remove_voices(options.voices, [options.name])
         return 0
     inputs = [Path(options.diarized[0])] if options.diarized else options.recordings
-    check_outputs([options.voices], inputs)
+    if (file := file_of(options.voices)) is not None:
+        check_outputs([file], inputs)
     extractor = load_extractor(options, options.device)
     extractor.progress = True
-    if options.voices.exists():  # mistakes show before recordings are read
-        extractor.load_voices(options.voices)
+    voices = extractor.load_voices(options.voices, create=True)
     left_out = []
 
     def leave_out(recording: object, error: Exception) -> None:
@@ -58,12 +58,10 @@ def run(options: Namespace) -> int:
     else:
         from simple_spk.inference.diarization.pipeline import speech_of_speaker
 
-        file, speaker = options.diarized
-        heard, rate = speech_of_speaker(Path(file), speaker, extractor.sample_rate)
+        conversation, speaker = options.diarized
+        heard, rate = speech_of_speaker(Path(conversation), speaker, extractor.sample_rate)
     new = extractor.checked_voice(options.name, heard, rate, options.force, leave_out)
-    # Others may have changed the file meanwhile: what is in it by now is changed.
-    with SpeakerStore.changing(options.voices, extractor.fingerprint) as voices:
-        voices.add(options.name, new)
+    enrolled = voices.add(options.name, new)
     known = f"{some(len(voices), 'voice')} in {options.voices}"
-    say(f"{options.name}: {described(voices[options.name])}; {known}")
+    say(f"{options.name}: {described(enrolled)}; {known}")
     return 1 if left_out else 0

@@ -15,6 +15,7 @@ from simple_spk.cli.commands.verify import (
     quality_line,
     score_in_words,
 )
+from simple_spk.cli.commands.voices import ADDRESS
 from simple_spk.cli.errors import DIFFERENT, UNDECIDED
 from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_decision, add_model, add_value, load_extractor
@@ -23,7 +24,7 @@ from simple_spk.inference.decisions import Candidate, Identification, misses_in_
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of identify."""
-    add_value(parser, "voices VOICES", "the file of voices, from simple-spk enroll")
+    add_value(parser, "voices VOICES", f"{ADDRESS}, from simple-spk enroll", str)
     add_value(parser, "recordings RECORDING", "recordings to identify", nargs="+")
     add_value(parser, "--top N", "candidates to show (default 3)", int, default=3)
     add_decision(parser)

@@ -1,13 +1,17 @@
-"""List, rename or remove the voices in a file of simple-spk enroll. No model is needed."""
+"""List, rename or remove the voices that simple-spk enroll wrote, copy them, or index them."""
 
 import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from pathlib import Path
 
 from simple_spk.cli.messages import say
-from simple_spk.cli.options import add_value
-from simple_spk.inference.speaker_store import SpeakerStore, Voice
+from simple_spk.cli.options import add_model, add_value, load_extractor
+from simple_spk.inference.voice_stores.addresses import open_voices
+from simple_spk.inference.voice_stores.faiss_store import KINDS as INDEX_KINDS
+from simple_spk.inference.voice_stores.faiss_store import FaissStore
+from simple_spk.inference.voice_stores.voice import Voice, require_fingerprint
+
+ADDRESS = "the file of voices, or faiss:FILE or qdrant:URL"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -16,24 +20,43 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing = actions.add_parser("list", help="print all voices")
     renaming = actions.add_parser("rename", help="give a voice another name")
     removing = actions.add_parser("remove", help="remove voices")
-    for action in (listing, renaming, removing):
-        add_value(action, "voices VOICES", "the file of voices")
+    copying = actions.add_parser("copy", help="add all voices to another store")
+    indexing = actions.add_parser("index", help="build the index of faiss:FILE")
+    for action in (listing, renaming, removing, copying, indexing):
+        add_value(action, "voices VOICES", ADDRESS, str)
     listing.add_argument("--json", action="store_true", help="print JSON")
     add_value(renaming, "old OLD", "the name of a voice", str)
     add_value(renaming, "new NEW", "its new name, which nobody else has", str)
+    add_value(copying, "target TARGET", f"{ADDRESS}; created if needed", str)
+    what = "pq (default): all keys in 4 bits for two numbers; flat: all; ivf, ivf-sq8: lists"
+    indexing.add_argument("--kind", choices=INDEX_KINDS, default=INDEX_KINDS[0], help=what)
+    for action in (copying, indexing):
+        add_model(action)
     add_value(removing, "names NAME", "the names of voices", str, nargs="+")
 
 
 def run(options: Namespace) -> None:
     """List the voices, or change the file."""
     if options.action == "rename":
-        with SpeakerStore.changing(options.voices) as voices:
-            voices.rename(options.old, options.new)
+        open_voices(options.voices, change=True).rename(options.old, options.new)
         say(f"{options.old} is now {options.new}")
     elif options.action == "remove":
         remove_voices(options.voices, options.names)
+    elif options.action == "copy":
+        source = open_voices(options.voices)
+        target = load_extractor(options, options.device).load_voices(options.target, create=True)
+        require_fingerprint(options.voices, source.fingerprint, target.fingerprint)
+        target.extend(source.each())
+        say(
+            f"{some(len(source), 'voice')} copied; {some(len(target), 'voice')} in {options.target}"
+        )
+    elif options.action == "index":
+        store = load_extractor(options, options.device).load_voices(options.voices)
+        if not isinstance(store, FaissStore):
+            raise ValueError(f"{options.voices} has no index of its own: write faiss:FILE")
+        say(f"{some(store.build(options.kind), 'voice')} in {store.index_path}")
     else:
-        named = SpeakerStore.load(options.voices).items()
+        named = open_voices(options.voices).each()
         if options.json:
             print(json.dumps([{"name": name, **_plain(voice)} for name, voice in named]))
             return
@@ -41,12 +64,12 @@ def run(options: Namespace) -> None:
             say(f"{name}: {described(voice)}")
 
 
-def remove_voices(path: Path, names: Sequence[str]) -> None:
-    """Remove voices from a file, and say so."""
-    with SpeakerStore.changing(path) as voices:
-        voices.remove(*names)
+def remove_voices(address: str, names: Sequence[str]) -> None:
+    """Remove voices from a store, and say so."""
+    voices = open_voices(address, change=True)
+    voices.remove(*names)
     verb = "is" if len(names) == 1 else "are"
-    say(f"{', '.join(names)} {verb} forgotten; {some(len(voices), 'voice')} in {path}")
+    say(f"{', '.join(names)} {verb} forgotten; {some(len(voices), 'voice')} in {address}")
 
 
 def described(voice: Voice) -> str:

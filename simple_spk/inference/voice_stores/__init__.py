@@ -1,0 +1,1 @@
+"""Stores of enrolled voices: what all offer, a file, FAISS and Qdrant."""

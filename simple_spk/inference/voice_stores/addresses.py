@@ -1,0 +1,53 @@
+"""Stores of voices by their addresses: PATH, faiss:PATH or qdrant:URL."""
+
+import logging
+from pathlib import Path
+
+from simple_spk.inference.speaker_store import SpeakerStore
+from simple_spk.inference.voice_stores.faiss_store import FaissStore
+from simple_spk.inference.voice_stores.qdrant_store import QdrantStore
+from simple_spk.inference.voice_stores.voice import Lift, VoiceStore
+from simple_spk.inference.voice_stores.voice_file import NotADatabaseError, VoiceFile
+from simple_spk.io.atomic_file import lock_file
+
+logger = logging.getLogger(__name__)
+
+
+def file_of(address: str | Path) -> Path | None:
+    """The file of a store; None for that of Qdrant."""
+    kind, _, place = str(address).partition(":")
+    if kind == "qdrant" and place:
+        return None
+    return Path(place if kind == "faiss" and place else address)
+
+
+def open_voices(
+    address: str | Path,
+    fingerprint: str | None = None,
+    lift: Lift | None = None,
+    create: bool = False,
+    change: bool = False,
+) -> VoiceStore:
+    """The store at an address, of the model with this fingerprint or of any model.
+
+    With ``create``, it need not exist. A file of versions before 0.2 is read into memory, or
+    converted if it is to change.
+    """
+    path = file_of(address)
+    if path is None:
+        return QdrantStore(str(address).removeprefix("qdrant:"), fingerprint, lift, create)
+    store = VoiceFile if str(path) == str(address) else FaissStore
+    try:
+        return store(path, fingerprint, lift, create)
+    except NotADatabaseError:
+        old = SpeakerStore.load(path, fingerprint, lift)
+    if not (create or change):
+        return old
+    with path.with_name(path.name + ".lock").open("a") as lock:
+        lock_file(lock)
+        try:
+            return store(path, fingerprint, lift)  # another process converted it meanwhile
+        except NotADatabaseError:
+            SpeakerStore.load(path, fingerprint, lift).save(path)
+    logger.warning("%s was of an earlier version, and is converted", path)
+    return store(path, fingerprint, lift)

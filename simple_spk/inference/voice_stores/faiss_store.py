@@ -1,0 +1,193 @@
+"""A file of voices whose candidates come from an index of FAISS (extra ``index``).
+
+The voices are those of ``voice_file``; any of them can be opened with or without an index. The
+index, PATH.faiss, holds the keys of one moment. Voices that changed since are compared one by one,
+so enrolling does not touch it, and it is never wrong, only slower, until it is built anew. What it
+finds is scored again by the records.
+"""
+
+import hashlib
+import importlib
+import logging
+import math
+import sqlite3
+import struct
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simple_spk.inference.voice_stores.key_matrix import Kind, best_rows
+from simple_spk.inference.voice_stores.voice import Lift
+from simple_spk.inference.voice_stores.voice_file import Candidates, State, VoiceFile
+from simple_spk.io.atomic_file import atomic_write
+
+MAGIC = b"simple_spk index"
+# Magic, identity of the records, digest of the lift, width, changes until then, digest of the rest.
+HEADER = struct.Struct("<16s16s16sIq32s")
+KINDS = ("pq", "flat", "ivf", "ivf-sq8")
+LISTS_PER_ROOT = 2  # lists of an inverted file for each unit of the root of the number of voices
+TRAINED_PER_LIST = 40
+PROBED_SHARE = 0.2  # of the lists, which a search reads
+TRAINED_BY_PQ = 20_000  # keys
+KEYS_AT_ONCE = 2**16
+MUCH_NEW = 0.1  # a share of voices that are not in the index, from which on a search says so
+
+logger = logging.getLogger(__name__)
+
+
+class LoadedIndex(NamedTuple):
+    """An index of FAISS and what it holds."""
+
+    version: tuple[int, int, int]  # of the file
+    kind: Kind
+    through: int  # the number of the last change it knows
+    index: Any
+
+
+class FaissStore(VoiceFile):
+    """The voices in a file, searched by an index beside it, if there is one."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        fingerprint: str | None = None,
+        lift: Lift | None = None,
+        create: bool = False,
+    ) -> None:
+        self._faiss = _import_faiss()
+        super().__init__(path, fingerprint, lift, create)
+        self.index_path = self.path.with_name(self.path.name + ".faiss")
+        self._loaded: LoadedIndex | None = None
+
+    def build(self, kind: str = "pq") -> int:
+        """Index all voices as they are now; returns their number.
+
+        flat compares all keys, pq all in 4 bits for two numbers; ivf compares those of the nearest
+        lists, ivf-sq8 in a byte for each number.
+        """
+        if kind not in KINDS:
+            raise ValueError(f"an index is one of {', '.join(KINDS)}, not {kind!r}")
+        self._make_keys()
+        with self._transaction() as (_, state):
+            keys = self._keys(state)
+        if keys is None or state.dimension is None or not state.voices:
+            raise ValueError(f"{self.path} has no voices to index: enroll some first")
+        # A row that changes meanwhile belongs to a later change, and is not looked up in the index.
+        live = np.flatnonzero(~np.isnan(keys[:, 0]))
+        index = self._trained(kind, keys, live)
+        for start in range(0, len(live), KEYS_AT_ONCE):
+            some = live[start : start + KEYS_AT_ONCE]
+            index.add_with_ids(_even(keys[some]), some)
+        what = Kind.of(state.identity, self._lift, state.dimension)
+        with atomic_write(self.index_path) as partial:
+            self._faiss.write_index(index, str(partial))
+            digest = _digest(partial, partial.stat().st_size)
+            with partial.open("ab") as file:
+                file.write(HEADER.pack(MAGIC, *what, state.changes, digest))
+        return len(live)
+
+    def _trained(self, kind: str, keys: NDArray[np.float32], live: NDArray[np.int64]) -> Any:
+        """An index without keys, whose lists fit a sample of these."""
+        faiss = self._faiss
+        width = keys.shape[1] + keys.shape[1] % 2
+        lists = max(1, int(LISTS_PER_ROOT * math.sqrt(len(live))))
+        if kind == "flat":
+            return faiss.IndexIDMap2(faiss.IndexFlatIP(width))
+        metric = faiss.METRIC_INNER_PRODUCT
+        random = np.random.default_rng(0).permutation(live)
+        if kind == "pq":
+            index = faiss.IndexPQFastScan(width, width // 2, 4, metric)
+            index.train(_even(keys[np.sort(random[:TRAINED_BY_PQ])]))
+            return faiss.IndexIDMap2(index)
+        lists = min(lists, max(1, len(live) // TRAINED_PER_LIST))
+        quantizer = faiss.IndexFlatIP(width)
+        if kind == "ivf":
+            index = faiss.IndexIVFFlat(quantizer, width, lists, metric)
+        else:
+            index = faiss.IndexIVFScalarQuantizer(
+                quantizer, width, lists, faiss.ScalarQuantizer.QT_8bit, metric
+            )
+        index.cp.max_points_per_centroid = TRAINED_PER_LIST
+        index.cp.min_points_per_centroid = 1
+        index.train(_even(keys[np.sort(random[: TRAINED_PER_LIST * lists])]))
+        index.nprobe = math.ceil(PROBED_SHARE * lists)
+        return index
+
+    def _index(self, state: State) -> LoadedIndex | None:
+        """The index of these voices; None if there is none."""
+        try:
+            size = self.index_path.stat()
+        except FileNotFoundError:
+            return None
+        version = (size.st_ino, size.st_size, size.st_mtime_ns)
+        if self._loaded is None or self._loaded.version != version:
+            self._loaded = self._read(version)
+        assert state.dimension is not None
+        if self._loaded.kind != Kind.of(state.identity, self._lift, state.dimension):
+            return None
+        return self._loaded
+
+    def _read(self, version: tuple[int, int, int]) -> LoadedIndex:
+        """The index in the file, which must be as it was written."""
+        cure = "build it again (simple-spk voices index)"
+        size = version[1] - HEADER.size
+        with self.index_path.open("rb") as file:
+            file.seek(max(0, size))
+            head = file.read(HEADER.size)
+        if len(head) < HEADER.size or not head.startswith(MAGIC):
+            raise ValueError(f"{self.index_path} is no index: {cure}")
+        _, *kind, through, digest = HEADER.unpack(head)
+        if digest != _digest(self.index_path, size):
+            raise ValueError(f"{self.index_path} is damaged: {cure}")
+        index = self._faiss.read_index(str(self.index_path))
+        return LoadedIndex(version, Kind(*kind), through, index)
+
+    def _candidates(
+        self,
+        db: sqlite3.Connection,
+        state: State,
+        queries: NDArray[np.float32],
+        keys: NDArray[np.float32],
+        count: int,
+    ) -> list[Candidates]:
+        """The slots that the index finds, and those of the best voices that it does not have."""
+        loaded = self._index(state) if state.voices else None
+        if loaded is None:
+            logger.warning("%s has no index: all voices are compared", self.path)
+            return super()._candidates(db, state, queries, keys, count)
+        _, found = loaded.index.search(_even(queries), max(1, count))
+        what = "SELECT slot FROM voices WHERE changed > ?"
+        new = np.array([slot for (slot,) in db.execute(what, (loaded.through,))], np.int64)
+        if len(new) > MUCH_NEW * state.voices:
+            logger.warning("%d voices are newer than the index of %s", len(new), self.path)
+        candidates = []
+        for slots, (rows, _) in zip(found, best_rows(queries, keys[new], count), strict=True):
+            both = np.concatenate([slots[slots >= 0], new[rows]])
+            candidates.append(Candidates(np.unique(both), None))
+        return candidates
+
+
+def _even(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows of an even number of numbers, the last perhaps 0."""
+    return np.pad(rows, ((0, 0), (0, rows.shape[1] % 2)))
+
+
+def _digest(path: Path, size: int) -> bytes:
+    """A digest of the first bytes of a file."""
+    found = hashlib.blake2b(digest_size=32)
+    with path.open("rb") as file:
+        while size and (block := file.read(min(size, 2**20))):
+            found.update(block)
+            size -= len(block)
+    return found.digest()
+
+
+def _import_faiss() -> ModuleType:
+    """FAISS, or an error that says how to install it."""
+    try:
+        return importlib.import_module("faiss")
+    except ImportError as error:
+        raise ValueError("faiss: needs FAISS: pip install 'simple_spk[index]'") from error
