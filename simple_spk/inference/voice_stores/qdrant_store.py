@@ -6,6 +6,7 @@ records. A point is written as a whole. Two processes that add recordings to one
 moment may lose those of one of them; voices of other names are not affected.
 """
 
+import atexit
 import base64
 import contextlib
 import functools
@@ -82,9 +83,11 @@ class QdrantStore(VoiceStore):
     @property
     def dimension(self) -> int | None:
         """How many numbers an embedding has; None before the first voice."""
-        for _, voice in self.each():
-            return len(voice.embedding)
-        return None
+        if not len(self):
+            return None
+        with self._explained():
+            points = self._client.scroll(self._collection, limit=1)[0]
+        return self._decoded([point.payload for point in points]).dimension if points else None
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and bool(self._retrieved([name]))
@@ -278,11 +281,13 @@ def _number(name: str) -> str:
 def _local_client(path: str) -> Any:
     """The client of a folder, of which a process may have only one."""
     try:
-        return importlib.import_module("qdrant_client").QdrantClient(path=path)
+        client = importlib.import_module("qdrant_client").QdrantClient(path=path)
     except RuntimeError as error:
         raise BlockingIOError(
             f"another process uses the voices in qdrant:{path}: wait for it, or run a server"
         ) from error
+    atexit.register(client.close)  # which it cannot do later
+    return client
 
 
 def _client(place: str) -> tuple[Any, str]:
