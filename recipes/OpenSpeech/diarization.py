@@ -78,7 +78,7 @@ def embedded(folder: Path, extractor: Extractor) -> list[Case]:
     for wav in sorted(folder.glob("*.wav")):
         blocks = partial(recording_blocks, wav, extractor.sample_rate)
         embed = partial(extractor.embed_waveforms, together=True)
-        heard = heard_speech(blocks, wav.name, extractor.sample_rate, embed)
+        heard = heard_speech(blocks, wav.name, extractor.model, extractor.sample_rate, embed)
         cases.append(Case(wav.stem, read_rttm(wav.with_suffix(".rttm")), *heard))
     if not cases:
         raise ValueError(f"{folder} holds no conversations: make some with conversations.py")

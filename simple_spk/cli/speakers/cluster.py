@@ -117,6 +117,7 @@ def sorted_rows(
         np.stack([found[index][0] for index in kept]),
         np.array([quality.seconds for quality in qualities]),
         dict(zip(SOUND_MEASURES, sound.T, strict=True)),
+        likeness.model,
     )
     result = sort_recordings(items, likeness, speakers)
     digits = max(2, len(str(int(result.groups.max()) + 1)))

@@ -5,7 +5,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.evaluation.calibration import pair_measures, recording_measures
+from simple_spk.evaluation.calibration import (
+    TYPICALITY,
+    pair_measures,
+    recording_measures,
+    typicality,
+)
 from simple_spk.evaluation.clustering import Sides
 from simple_spk.evaluation.scoring import queries_and_keys
 from simple_spk.inference.decisions import log_odds
@@ -32,10 +37,14 @@ class Items(NamedTuple):
         embeddings: NDArray[np.float32],
         seconds: NDArray[np.float64],
         sound: dict[str, NDArray[np.float64]],
+        model: Model,
     ) -> "Items":
-        """The items of embeddings (n, dim), durations (n,) and sound measures (n,) by name."""
+        """The items of a model's embeddings (n, dim), durations (n,) and sound measures (n,)."""
         lengths = np.linalg.norm(embeddings.astype(np.float64), axis=1)
-        return cls(embeddings, recording_measures(seconds, lengths, sound))
+        measures = recording_measures(seconds, lengths, sound)
+        if model.calibration is not None and model.calibration.background:
+            measures[TYPICALITY] = typicality(embeddings, model.calibration.background)
+        return cls(embeddings, measures)
 
     def __len__(self) -> int:
         return len(self.embeddings)

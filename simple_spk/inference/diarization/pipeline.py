@@ -78,7 +78,7 @@ def diarize(
     likeness = Likeness(model, same_prior)
     if not likeness.has_zero and wanted.least != wanted.most:
         raise ValueError(CANNOT_COUNT)
-    heard = heard_speech(blocks, name, sample_rate, embed, progress)
+    heard = heard_speech(blocks, name, likeness.model, sample_rate, embed, progress)
     groups, count = speaker_groups(heard.items, heard.windows, likeness, wanted, name)
     turns = turns_of(groups, count, heard.items, heard.speech, heard.windows, likeness)
     return Conversation(turns, name, heard.seconds, heard.detector)
@@ -95,7 +95,12 @@ class HeardSpeech(NamedTuple):
 
 
 def heard_speech(
-    blocks: Blocks, name: str, sample_rate: int, embed: Embed, progress: bool = False
+    blocks: Blocks,
+    name: str,
+    model: Model,
+    sample_rate: int,
+    embed: Embed,
+    progress: bool = False,
 ) -> HeardSpeech:
     """Find the speech of a recording, and embed it; raises if there is none."""
     meter = QualityMeter(sample_rate)
@@ -114,7 +119,7 @@ def heard_speech(
         embeddings = embed_windows(blocks, windows.spans, sample_rate, embed, bar.update)
     if not np.isfinite(embeddings).all():
         raise NoSpeechError(f"{name}: the model makes no finite embeddings: leave it out")
-    items = window_items(embeddings, windows, quality)
+    items = window_items(embeddings, windows, quality, model)
     return HeardSpeech(speech, windows, items, quality.seconds, frames.detector)
 
 
@@ -135,14 +140,15 @@ def turns_of(
 
 
 def window_items(
-    embeddings: NDArray[np.float32], windows: Windows, quality: RecordingQuality
+    embeddings: NDArray[np.float32], windows: Windows, quality: RecordingQuality, model: Model
 ) -> Items:
     """Windows as recordings of their length, with the noise and band of the whole recording."""
     seconds = windows.spans[:, 1] - windows.spans[:, 0]
     sound = [
         quality._replace(speech_seconds=length).sound_measures() for length in seconds.tolist()
     ]
-    return Items.of(embeddings, seconds, dict(zip(SOUND_MEASURES, np.array(sound).T, strict=True)))
+    columns = dict(zip(SOUND_MEASURES, np.array(sound).T, strict=True))
+    return Items.of(embeddings, seconds, columns, model)
 
 
 def speaker_groups(

@@ -7,7 +7,7 @@ found by Viterbi's algorithm: a change costs something, within speech more than 
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.evaluation.calibration import DURATION, at_length
+from simple_spk.evaluation.calibration import DURATION, TYPICALITY, at_length
 from simple_spk.inference.diarization.likeness import Items, Likeness
 from simple_spk.inference.diarization.segmentation import WINDOW_SECONDS, Spans, Windows
 
@@ -25,13 +25,17 @@ def templates(items: Items, groups: NDArray[np.int64], count: int) -> Items:
         own = items.some(groups == group)
         mean = own.embeddings.astype(np.float64).mean(axis=0, keepdims=True)
         lengths = np.linalg.norm(own.embeddings.astype(np.float64), axis=1)
-        embeddings.append(at_length(mean, lengths.mean(keepdims=True))[0])
+        template = at_length(mean, lengths.mean(keepdims=True))
+        embeddings.append(template[0])
         measures.append(
             [
                 np.logaddexp.reduce(x) if name in SUMS else x.mean()
                 for name, x in own.measures.items()
             ]
         )
+        if TYPICALITY in own.measures:  # an inner product: it grows with the template
+            growth = float(np.linalg.norm(template) / np.linalg.norm(mean))
+            measures[-1][list(own.measures).index(TYPICALITY)] *= growth
     columns = np.array(measures).T
     return Items(
         np.stack(embeddings).astype(np.float32), dict(zip(items.measures, columns, strict=True))

@@ -1,5 +1,7 @@
 """Average linkage against scipy, and that of many embeddings against all of their pairs."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,12 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score
 
-from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.calibration import TYPICALITY, Calibration
 from simple_spk.inference.diarization import neighbor_graph
 from simple_spk.inference.diarization.likeness import Items, Likeness, Merges
 from simple_spk.inference.diarization.linkage import linked
 from simple_spk.inference.diarization.recordings import sort_recordings
+from simple_spk.inference.diarization.resegmentation import templates
 from simple_spk.inference.model import Model
 from simple_spk.models.similarity import GeneralizedInnerProduct
 
@@ -28,7 +31,8 @@ def some_items(speakers=6, each=8, noise=0.6, seed=0, dim=8):
     labels = random.permutation(np.repeat(np.arange(speakers), each))
     centers = 3.0 * random.normal(size=(speakers, dim)) / np.sqrt(dim)
     embeddings = centers[labels] + noise * random.normal(size=(len(labels), dim)) / np.sqrt(dim)
-    return Items.of(embeddings.astype(np.float32), random.uniform(1, 3, len(labels)), {}), labels
+    seconds = random.uniform(1, 3, len(labels))
+    return Items.of(embeddings.astype(np.float32), seconds, {}, model()), labels
 
 
 def all_values(items, likeness):
@@ -151,3 +155,14 @@ def test_a_model_that_knows_no_threshold_needs_a_number():
     with pytest.raises(ValueError, match="give their number"):
         sort_recordings(items, likeness)
     assert set(sort_recordings(items, likeness, 4).groups.tolist()) == {0, 1, 2, 3}
+
+
+def test_the_typicality_of_a_template_is_its_own():
+    background = (0.5, -0.25, *[0.1] * 6)
+    calibration = dataclasses.replace(model().calibration, background=background)
+    scorer = model()._replace(calibration=calibration)
+    plain, labels = some_items()
+    items = Items.of(plain.embeddings, np.ones(len(plain)), {}, scorer)
+    voices = templates(items, labels, 6)
+    expected = voices.embeddings.astype(np.float64) @ np.array(background)
+    assert voices.measures[TYPICALITY] == pytest.approx(expected, abs=1e-5)
