@@ -25,7 +25,6 @@ from simple_spk.evaluation.enrollment import (
 )
 from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import read_scores
-from simple_spk.inference.trial_evaluation import locate_recordings
 
 BACKGROUND_DECIMALS = 6  # more say nothing, and make files long
 
@@ -107,6 +106,8 @@ def _quality(
     if options.sound:
         if options.manifest is None:
             raise ValueError("--sound is of the recordings of a manifest: give the --manifest")
+        from simple_spk.inference.trial_evaluation import locate_recordings  # imports torch
+
         recordings = locate_recordings([trials], options.manifest, enrollments=enrollments)
         sound = measures_of_trials(trials, recordings.sound_of_recording(), enrollments)
     elif options.manifest is not None:

@@ -61,16 +61,16 @@ def run(options: Namespace) -> None:
     )
     if options.rttm is not None:
         write_text(options.rttm, found.rttm())
-    text = json.dumps(found.plain())
+    json_text = json.dumps(found.plain())
     if options.page is not None:
         from simple_spk.report.speaker_pages import timeline_page  # imports matplotlib
 
         write_text(options.page, timeline_page(found.plain(), options.recording, options.page))
     if options.json == STANDARD_OUTPUT:
-        print(text)
+        print(json_text)
         return
     if options.json is not None:
-        write_text(options.json, text + "\n")
+        write_text(options.json, json_text + "\n")
     _print_summary(found, with_turns=not any(outputs))
 
 
