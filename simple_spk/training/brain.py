@@ -168,7 +168,8 @@ class SimPLEBrain(sb.Brain):
     ) -> None:
         """Update the momentum encoder, and log."""
         if should_step and "momentum_encoder" in self.modules:
-            unwrap(self.modules.momentum_encoder).update(unwrap(self.modules.encoder))
+            momentum_encoder: Any = unwrap(self.modules.momentum_encoder)
+            momentum_encoder.update(unwrap(self.modules.encoder))
         self.training_log.count_batch(len(batch.labels))
         if self.step % self.hparams.log_interval == 0:
             self.training_log.show_step(
