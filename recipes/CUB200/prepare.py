@@ -61,6 +61,11 @@ def unpack_archive(archive: Path, data_folder: Path) -> Path:
     if target.is_dir():
         logger.info("%s exists and is used as it is", target)
         return target
+    if not hasattr(tarfile, "data_filter"):
+        raise ValueError(
+            f"this Python cannot unpack safely (3.10.12 and 3.11.4 can): unpack {archive} into "
+            f"{data_folder} with tar, and run the same command again"
+        )
     partial = data_folder / f"{NAME_IN_ARCHIVE}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -21,7 +21,7 @@ from hyperpyyaml import load_hyperpyyaml  # noqa: E402
 
 from recipes.CUB200 import cross_validate  # noqa: E402
 from recipes.CUB200.gallery import main as gallery  # noqa: E402
-from recipes.CUB200.prepare import prepare_cub  # noqa: E402
+from recipes.CUB200.prepare import prepare_cub, unpack_archive  # noqa: E402
 from recipes.CUB200.rankings import read_rankings  # noqa: E402
 from simple_spk.models.similarity import CosineSimilarity  # noqa: E402
 from simple_spk.vision.image_table import read_image_table  # noqa: E402
@@ -93,6 +93,15 @@ def make_original(images: Path, folder: Path) -> Path:
     return copy
 
 
+def test_a_python_that_cannot_unpack_safely_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    with pytest.raises(ValueError, match="with tar"):
+        unpack_archive(tmp_path / "CUB.tgz", tmp_path / "data")
+
+
+@pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="an old Python unpacks nothing")
 def test_the_original_archive_is_unpacked_and_must_be_complete(
     images: Path, data: Path, tmp_path: Path
 ) -> None:
