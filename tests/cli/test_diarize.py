@@ -110,3 +110,13 @@ def test_cluster_writes_table_links_and_page(
     fails_naming(capsys, "is not empty", *arguments, "--links", links)
     fails_naming(capsys, "cannot be of 9 speakers", *arguments[:-1], "9")
     fails_naming(capsys, "none of 1 recordings", "cluster", bad, "--model", calibrated_folder)
+
+
+def test_voices_of_diarize_may_be_on_a_server(
+    calibrated_folder: Path, meeting: Path, capsys: Capture
+) -> None:
+    """The address arrives as it was written, not as a path."""
+    pytest.importorskip("qdrant_client")
+    address = "qdrant:http://127.0.0.1:9/people"
+    assert run("diarize", meeting, "--model", calibrated_folder, "--voices", address) == 1
+    assert "http://127.0.0.1:9" in capsys.readouterr().err

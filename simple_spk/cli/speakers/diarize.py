@@ -12,9 +12,11 @@ import json
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from simple_spk.cli.commands.voices import ADDRESS
 from simple_spk.cli.messages import say
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import STANDARD_OUTPUT, check_outputs
+from simple_spk.inference.voice_stores.addresses import file_of
 from simple_spk.io.atomic_file import write_text
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(parser, "--max-speakers N", "at most so many (default: any number)", int)
     what = "prior probability that two pieces have the same speaker; lower: more speakers"
     add_value(parser, "--same-prior P", f"{what} (default 0.5)", float, default=0.5)
-    add_value(parser, "--voices VOICES", "enrolled voices, from simple-spk enroll")
+    add_value(parser, "--voices VOICES", f"enrolled voices: {ADDRESS}", str)
     add_value(parser, "--far RATE", "false-accept rate of the names, as in identify", float)
     what = "prior probability that a speaker is enrolled, as in identify (default 0.5)"
     add_value(parser, "--prior P", what, float)
@@ -44,8 +46,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     """Diarize, write what is asked for, and print who speaks how long, or when."""
     outputs = [options.rttm, options.json, options.page]
-    inputs = [options.recording, *([options.voices] if options.voices else [])]
-    check_outputs(outputs, inputs)
+    voices = None if options.voices is None else file_of(options.voices)
+    check_outputs(outputs, [options.recording, *([voices] if voices else [])])
     extractor = load_extractor(options, options.device)
     extractor.progress = True
     if options.voices is not None:
