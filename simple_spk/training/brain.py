@@ -78,8 +78,9 @@ class SimPLEBrain(sb.Brain):
     """Trains ``encoder`` with ``loss``; the YAML file builds all parts.
 
     modules: ``encoder`` and ``loss``; ``front_end`` (inputs -> features, lengths) if inputs need
-    one; ``momentum_encoder`` and ``queue`` for a loss over a queue. Without a queue the loss is
-    called as loss(embeddings, labels).
+    one; ``momentum_encoder`` and ``queue`` for a loss over a queue; ``spec_augment`` (masks the
+    features of training crops) if wanted. Without a queue the loss is called as loss(embeddings,
+    labels).
 
     hparams: seed, schedule (step -> factor on learning rates), parameter_groups (from prefixes of
     parameter names to optimizer options, or None), validation (or None), collapse_check_steps,
@@ -105,6 +106,8 @@ class SimPLEBrain(sb.Brain):
     def compute_forward(self, batch: LabeledBatch, stage: sb.Stage) -> tuple[Tensor, Tensor | None]:
         """Queries (n, dim) and, with a queue, keys (n, dim) of the momentum encoder."""
         features = self.features(batch.inputs.to(self.device, non_blocking=True))
+        if "spec_augment" in self.modules:
+            features = (self.modules.spec_augment(features[0]), *features[1:])
         queries = self.modules.encoder(*features)
         if "queue" not in self.modules or not getattr(
             unwrap(self.modules.loss), "uses_queue", True
