@@ -8,6 +8,9 @@ when it is started again with the same command. With several processes:
 A run is resumed only with the settings that it began with. --may_change=KEY allows another value of
 a key, for example --may_change=learning_rate --learning_rate=0.01.
 
+A training whose embeddings collapse is stopped after collapse_check_steps, with what helps;
+--keep_going only warns.
+
 A YAML file and the options that override it are a program: what they name is imported and called.
 Run only those that you trust (SECURITY.md).
 """
@@ -47,7 +50,7 @@ from simple_spk.training.settings_check import check_settings, split_options
 
 logger = logging.getLogger(__name__)
 
-MAY_CHANGE = "--may_change="
+MAY_CHANGE, KEEP_GOING = "--may_change=", "--keep_going"
 REQUIRED_KEYS = (
     "output_folder",
     "prepare",
@@ -66,14 +69,21 @@ REQUIRED_KEYS = (
     "collapse_check_steps",
 )
 # See SimPLEBrain.
-OPTIONAL_KEYS = ("channels_last", "crops_per_chunk", "epochs_to_average", "best_epoch")
+OPTIONAL_KEYS = (
+    "channels_last",
+    "crops_per_chunk",
+    "decay_matrices_only",
+    "epochs_to_average",
+    "best_epoch",
+)
 
 
 def train(arguments: list[str]) -> dict[str, dict]:
     """Run one experiment; return the metrics of its test lists, which metrics.json holds too."""
     ours = [text for text in arguments if text.startswith(MAY_CHANGE)]
     may_change = {key for text in ours for key in text.removeprefix(MAY_CHANGE).split(",")}
-    arguments = [text for text in arguments if text not in ours]
+    keep_going = KEEP_GOING in arguments
+    arguments = [text for text in arguments if text not in (*ours, KEEP_GOING)]
     arguments, overrides = split_options(arguments, RunOptions().keys())
     hparams_file, run_options, unknown = sb.parse_arguments(arguments)
     if unknown:
@@ -101,7 +111,7 @@ def train(arguments: list[str]) -> dict[str, dict]:
         if if_main_process():
             locks.enter_context(lock_folder(output_folder, "training"))
         return train_in_folder(
-            output_folder, hparams_file, hparams, run_options, overrides, may_change
+            output_folder, hparams_file, hparams, run_options, overrides, may_change, keep_going
         )
 
 
@@ -112,6 +122,7 @@ def train_in_folder(
     run_options: Any,
     overrides: Any,
     may_change: set[str],
+    keep_going: bool,
 ) -> dict[str, dict]:
     """Run the experiment of a loaded YAML file in its folder, which nobody else writes to."""
     if hparams["prepare"] is not None:
@@ -144,6 +155,7 @@ def train_in_folder(
         run_opts=run_options,
         checkpointer=hparams["checkpointer"],
     )
+    brain.keep_going = keep_going
     if not run_options.test_only:
         try:
             brain.fit(hparams["epoch_counter"], train_loader)

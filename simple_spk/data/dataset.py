@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -88,13 +89,21 @@ def speaker_crop_loader(
     sample_rate: int = SAMPLE_RATE,
     workers: int = 0,
     augmentation: Callable[[], Augmentation] | None = None,
+    folders_are_sessions: bool = False,
     **sampling: Any,
 ) -> DataLoader[LabeledBatch]:
     """Batches of crops of recordings; ``sampling`` are the arguments of ``SpeakerSampler``.
 
     ``augmentation`` is made here, once the data is prepared, because it reads lists of noises.
+    With ``folders_are_sessions``, recordings in one folder are of one session, as the videos of
+    VoxCeleb and the chapters of LibriSpeech are: a batch has a speaker's from different ones.
     """
     utterances = read_manifest(manifest, with_ids=False)
+    if folders_are_sessions:
+        number_of: dict[str, int] = {}
+        folders = (file.rpartition("/")[0] for file in utterances.files)
+        numbers = (number_of.setdefault(folder, len(number_of)) for folder in folders)
+        sampling["session_of_row"] = np.fromiter(numbers, np.int32, len(utterances))
     sampler = SpeakerSampler(utterances.speaker_of_row, sample_rate=sample_rate, **sampling)
     made = None if augmentation is None else augmentation()
     dataset = CropDataset(utterances, sample_rate, made)

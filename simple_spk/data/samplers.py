@@ -158,15 +158,22 @@ class ClassSampler(Sampler[list[Example]]):
     def draw_rows(
         self, random: np.random.Generator, places: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Rows (P, K), K of each class: every subset equally likely (Floyd's method)."""
-        counts, wanted = self.counts[places], self.rows_per_class
-        chosen = np.full((len(places), wanted), -1)
-        for number in range(wanted):
-            last = counts - wanted + number  # Floyd's bound; negative if rows do not suffice
-            draw = random.integers(0, np.where(last < 0, counts - 1, last), endpoint=True)
-            taken = (chosen == draw[:, None]).any(axis=1) & (last >= 0)
-            chosen[:, number] = np.where(taken, last, draw)
+        """Rows (P, K), K of each class: every subset equally likely."""
+        chosen = draw_subsets(random, self.counts[places], self.rows_per_class)
         return self.rows[self.first_rows[places][:, None] + chosen]
+
+
+def draw_subsets(
+    random: np.random.Generator, counts: NDArray[np.int64], wanted: int
+) -> NDArray[np.int64]:
+    """Numbers (n, wanted) below counts (n,): every subset equally likely (Floyd's method)."""
+    chosen = np.full((len(counts), wanted), -1)
+    for number in range(wanted):
+        last = counts - wanted + number  # Floyd's bound; negative if there are not enough
+        draw = random.integers(0, np.where(last < 0, counts - 1, last), endpoint=True)
+        taken = (chosen == draw[:, None]).any(axis=1) & (last >= 0)
+        chosen[:, number] = np.where(taken, last, draw)
+    return chosen
 
 
 def draw_seeds(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.int64]:
@@ -185,6 +192,15 @@ class Crop(NamedTuple):
     seed: int = 0  # of what is done to the crop after reading
 
 
+class Sessions(NamedTuple):
+    """Where the rows of sessions are, and the sessions of speakers."""
+
+    first_rows: NDArray[np.int64]  # (sessions,) in the sampler's rows
+    row_counts: NDArray[np.int64]  # (sessions,)
+    session_counts: NDArray[np.int64]  # (kept speakers,)
+    first_sessions: NDArray[np.int64]  # (kept speakers,)
+
+
 class SpeakerSampler(ClassSampler[Crop]):
     """Batches of ``speakers_per_batch`` x ``recordings_per_speaker`` crops of one common length.
 
@@ -195,6 +211,9 @@ class SpeakerSampler(ClassSampler[Crop]):
         speeds: each speaker counts as one more speaker at each of these speeds, which must begin
             with 1.0. A mapping {epoch: speeds} changes them, too.
         minimum_recordings: speakers with fewer recordings are left out.
+        session_of_row: the session (0, 1, ...) of each row, or None. If given, recordings of a
+            speaker in a batch are of different sessions as far as there are any, so that target
+            pairs do not share a channel.
         epochs: batches_per_epoch and seed, as ``ClassSampler`` takes them.
     """
 
@@ -210,6 +229,7 @@ class SpeakerSampler(ClassSampler[Crop]):
         count_exponent: float = 0.5,
         minimum_recordings: int = 2,
         speeds: Sequence[float] | Mapping[int, Sequence[float]] = (1.0,),
+        session_of_row: NDArray[np.int32] | None = None,
         **epochs: Any,
     ) -> None:
         self.crop_seconds = StepwiseValue("crop_seconds", crop_seconds, crop_limits)
@@ -223,6 +243,37 @@ class SpeakerSampler(ClassSampler[Crop]):
             minimum_recordings,
             **epochs,
         )
+        self.sessions: Sessions | None = None
+        if session_of_row is not None:
+            self._sort_by_session(speaker_of_row, session_of_row)
+
+    def _sort_by_session(
+        self, speaker_of_row: NDArray[np.int32], session_of_row: NDArray[np.int32]
+    ) -> None:
+        """Put the rows of a session together, and note where those of each speaker are."""
+        self.rows = np.lexsort((session_of_row, speaker_of_row)).astype(np.int32)
+        speakers, sessions = speaker_of_row[self.rows], session_of_row[self.rows]
+        begins = np.flatnonzero(np.diff(speakers, prepend=-1) | np.diff(sessions, prepend=-1))
+        row_counts = np.diff(begins, append=len(self.rows))
+        counts = np.bincount(speakers[begins], minlength=self.number_of_classes)
+        first = np.cumsum(counts) - counts
+        self.sessions = Sessions(begins, row_counts, counts[self.classes], first[self.classes])
+
+    def draw_rows(
+        self, random: np.random.Generator, places: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Rows (P, K), K of each speaker, of different sessions if these are known.
+
+        With fewer sessions than K, those of a speaker are drawn like rows of one without sessions.
+        """
+        rows, known = super().draw_rows(random, places), self.sessions
+        if known is None or self.rows_per_class == 1:
+            return rows
+        chosen = draw_subsets(random, known.session_counts[places], self.rows_per_class)
+        sessions = known.first_sessions[places][:, None] + chosen
+        across = known.first_rows[sessions] + random.integers(known.row_counts[sessions])
+        has_enough = known.session_counts[places] >= self.rows_per_class
+        return np.where(has_enough[:, None], self.rows[across], rows)
 
     def batch(self, number: int) -> list[Crop]:
         """This process's share of batch ``number`` of the epoch, speaker by speaker."""

@@ -8,7 +8,7 @@ x and w_j.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -215,10 +215,35 @@ class ArcFaceLoss(SphericalLoss):
     Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, 2019. Where
     ``theta_y + m`` exceeds pi, ``cos theta_y - m sin m`` takes over, as in the authors' code. With
     several ``vectors_per_class`` the nearest counts: Deng et al., Sub-center ArcFace, 2020.
+
+    With ``hard_classes`` k, the k nearest other classes get ``s cos(theta_j - m')``, m' being
+    ``hard_margin``: the inter-topk penalty of Zhao et al., Multi-Query Multi-Head Attention Pooling
+    and Inter-TopK Penalty for Speaker Verification, 2022. It grows with the margin of a ramp.
     """
+
+    def __init__(
+        self, *arguments: Any, hard_classes: int = 0, hard_margin: float = 0.06, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        if not 0 <= hard_classes < self.num_classes or hard_margin < 0.0:
+            raise ValueError(
+                f"hard_classes {hard_classes}, hard_margin {hard_margin}: expected a number below "
+                f"that of the {self.num_classes} classes, and a margin of at least 0"
+            )
+        self.hard_classes, self.hard_margin = hard_classes, hard_margin
 
     def with_margin(self, target_cosines: Tensor) -> Tensor:
         return cosine_of_wider_angle(target_cosines, self.margin)
+
+    def logits(self, embeddings: Tensor, labels: Tensor, class_vectors: Tensor) -> Tensor:
+        logits = super().logits(embeddings, labels, class_vectors)
+        if self.hard_classes == 0:
+            return logits
+        others = put(logits, labels, logits.new_full(labels.shape, -torch.inf))
+        hardest, places = others.topk(self.hard_classes, dim=1)
+        margin = self.hard_margin * (self.margin / self.full_margin if self.full_margin else 1.0)
+        nearer = cosine_of_narrower_angle(hardest / self.logit_scale, margin)
+        return logits.scatter(1, places, self.logit_scale * nearer)
 
 
 class SphereFaceLoss(SphericalLoss):
@@ -293,6 +318,13 @@ def cosine_of_wider_angle(cosines: Tensor, margin: float | Tensor) -> Tensor:
     sines = (1.0 - cosines.square()).clamp(min=SMALLEST_GAP).sqrt()
     wider = cosines * torch.cos(margins) - sines * torch.sin(margins)
     return torch.where(cosines > -torch.cos(margins), wider, cosines - margins * margins.sin())
+
+
+def cosine_of_narrower_angle(cosines: Tensor, margin: float) -> Tensor:
+    """``cos(theta - m)`` for cosines; 1 for angles below m."""
+    sines = (1.0 - cosines.square()).clamp(min=SMALLEST_GAP).sqrt()
+    nearer = cosines * math.cos(margin) + sines * math.sin(margin)
+    return torch.where(cosines < math.cos(margin), nearer, torch.ones_like(cosines))
 
 
 def with_gradient_of(source: Tensor, values: Tensor) -> Tensor:

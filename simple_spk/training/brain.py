@@ -38,17 +38,22 @@ def seed_step(seed: int, epoch: int, step: int) -> None:
 
 
 def parameter_groups(
-    modules: nn.Module, options_of_prefix: Mapping[str, Mapping[str, Any]]
+    modules: nn.Module,
+    options_of_prefix: Mapping[str, Mapping[str, Any] | None],
+    matrices_only: bool = False,
 ) -> list[dict[str, Any]]:
     """Optimizer groups: one for each prefix of parameter names, and one for all the others.
 
-    A parameter belongs to the first prefix that its name begins with.
+    A parameter belongs to the first prefix that its name begins with; a prefix with None does not
+    count. With ``matrices_only``, weights of fewer than two dimensions (biases, BatchNorm) do not
+    decay, except in groups with a weight_decay of their own.
 
     >>> modules = nn.ModuleDict({"encoder": nn.Linear(2, 2), "loss": nn.Linear(1, 1)})
     >>> groups = parameter_groups(modules, {"loss.bias": {"lr": 0.01}})
     >>> [(len(group.pop("params")), group) for group in groups]
     [(3, {}), (1, {'lr': 0.01})]
     """
+    options_of_prefix = {p: options for p, options in options_of_prefix.items() if options}
     groups: dict[str, list[nn.Parameter]] = {prefix: [] for prefix in ("", *options_of_prefix)}
     trained = {name: p for name, p in modules.named_parameters() if p.requires_grad}
     for name, parameter in trained.items():
@@ -61,11 +66,16 @@ def parameter_groups(
                 f"parameter_groups: no parameter's name begins with {prefix}; similar names are "
                 f"{', '.join(similar)}"
             )
-    return [
-        {"params": parameters, **options_of_prefix.get(prefix, {})}
-        for prefix, parameters in groups.items()
-        if parameters
-    ]
+    made: list[dict[str, Any]] = []
+    for prefix, parameters in groups.items():
+        options = options_of_prefix.get(prefix) or {}
+        vectors = []
+        if matrices_only and "weight_decay" not in options:
+            vectors = [parameter for parameter in parameters if parameter.ndim < 2]
+            parameters = [parameter for parameter in parameters if parameter.ndim >= 2]
+        made += [{"params": parameters, **options}] if parameters else []
+        made += [{"params": vectors, **options, "weight_decay": 0.0}] if vectors else []
+    return made
 
 
 RESUME_WITH_OTHER_RATE = (
@@ -87,10 +97,14 @@ class SimPLEBrain(sb.Brain):
     log_interval, tensorboard (makes a SummaryWriter, or None). Optional: epochs_to_average,
     best_epoch (see there), channels_last (the memory layout of convolutions: with bf16 on a CPU it
     makes a step about twice as fast), crops_per_chunk (crops of a process that are embedded at a
-    time, for less memory; the loss sees the whole batch).
+    time, for less memory; the loss sees the whole batch), decay_matrices_only (see
+    ``parameter_groups``).
 
     The method ``at_step(step)`` of any submodule that has one is called before each training step.
+    A training that collapses is stopped, unless ``keep_going``.
     """
+
+    keep_going = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -204,7 +218,10 @@ class SimPLEBrain(sb.Brain):
                 module = self.modules[name]
                 self.modules[name] = ChunkedEncoder(module, self.hparams.crops_per_chunk)
         self.training_log = TrainingLog(
-            self.hparams.tensorboard, self.hparams.collapse_check_steps, not self.noprogressbar
+            self.hparams.tensorboard,
+            self.hparams.collapse_check_steps,
+            not self.noprogressbar,
+            self.keep_going,
         )
         super().fit(epoch_counter, train_loader, progressbar=False)  # the log draws its own bar
         self.training_log.close()
@@ -212,7 +229,8 @@ class SimPLEBrain(sb.Brain):
     def init_optimizers(self) -> None:
         """Make the optimizer with its parameter groups, and keep their learning rates."""
         modules = self.plain_modules
-        groups = parameter_groups(modules, self.hparams.parameter_groups or {})
+        matrices_only = getattr(self.hparams, "decay_matrices_only", False)
+        groups = parameter_groups(modules, self.hparams.parameter_groups or {}, matrices_only)
         self.optimizer = self.opt_class(groups)
         for group in self.optimizer.param_groups:
             group["initial_lr"] = group["lr"]

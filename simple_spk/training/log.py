@@ -14,6 +14,7 @@ from simple_spk.distributed import rank
 from simple_spk.models.similarity import GeneralizedInnerProduct, Similarity
 
 logger = logging.getLogger(__name__)
+STEPS_OF_COLLAPSE = 5  # logged ones; one may be chance
 HEADLINES = ("mean_accuracy", "eer", "min_dcf_0.01", "min_dcf_0.05")  # metrics in a log line
 
 
@@ -68,7 +69,9 @@ class TrainingLog:
     """Logs steps and epochs on the first process.
 
     tensorboard: makes a SummaryWriter, or None.
-    collapse_check_steps: from this training step on, it warns of a collapse, once an epoch.
+    collapse_check_steps: from this training step on, it looks for a collapse. It warns of it once
+        an epoch, and raises when STEPS_OF_COLLAPSE logged steps in a row show it.
+    keep_going: it only warns.
     """
 
     def __init__(
@@ -76,11 +79,14 @@ class TrainingLog:
         tensorboard: Callable[[], Any] | None,
         collapse_check_steps: int,
         has_progress_bar: bool,
+        keep_going: bool = False,
     ) -> None:
         self.is_shown = rank() == 0
         self.summary_writer = tensorboard() if tensorboard is not None and self.is_shown else None
         self.collapse_check_steps = collapse_check_steps
         self.has_progress_bar = has_progress_bar and self.is_shown
+        self.keep_going = keep_going
+        self.collapsed_steps = 0  # logged ones in a row
 
     def begin_epoch(self, epoch: int | None, batches: int, batches_done: int) -> None:
         """Start the progress bar of an epoch, of which some batches may be done."""
@@ -130,11 +136,20 @@ class TrainingLog:
             f"{crops_per_second:.0f} crops/s"
         )
         self._write_scalars("train", values, step)
-        if self.is_shown and step >= self.collapse_check_steps and not self.has_warned:
-            warning = collapse_warning(geometry, loss.similarity)
-            if warning is not None:
-                logger.warning("step %d: %s", step, warning)
-                self.has_warned = True
+        if self.is_shown and step >= self.collapse_check_steps:
+            self._check_collapse(step, collapse_warning(geometry, loss.similarity))
+
+    def _check_collapse(self, step: int, warning: str | None) -> None:
+        """Warn of a collapse, or end a training that does not recover from it."""
+        self.collapsed_steps = 0 if warning is None else self.collapsed_steps + 1
+        if warning is not None and not self.has_warned:
+            logger.warning("step %d: %s", step, warning)
+            self.has_warned = True
+        if self.collapsed_steps == STEPS_OF_COLLAPSE and not self.keep_going:
+            raise FloatingPointError(
+                f"stopped at training step {step}, because further steps would be wasted. "
+                f"{warning} To train on all the same, add --keep_going."
+            )
 
     def close_progress_bar(self) -> None:
         """Close the progress bar of an epoch: validation has its own."""

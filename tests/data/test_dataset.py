@@ -61,3 +61,25 @@ def test_workers_and_late_starts_change_nothing(manifest):
     with_worker.batch_sampler.set_epoch(0, first_batch=3)
     (last,) = with_worker
     assert torch.equal(last.inputs, expected[3].inputs)
+
+
+def test_folders_can_be_sessions(manifest):
+    """Each speaker has two recordings in one folder and one in another."""
+    lines = manifest.read_text().splitlines()
+    for row, line in enumerate(lines[1:]):
+        name, wav, *rest = line.split(",")
+        target = manifest.parent / name[0] / ("late" if row % 3 == 2 else "early") / wav
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (manifest.parent / wav).rename(target)
+        lines[row + 1] = ",".join([name, str(target.relative_to(manifest.parent)), *rest])
+    manifest.write_text("\n".join(lines))
+    together = set()
+    for is_known in (False, True):
+        loader = make_loader(manifest, folders_are_sessions=is_known)
+        for number in range(4):
+            crops = loader.batch_sampler.batch(number)
+            for one, other in zip(crops[::2], crops[1::2], strict=True):
+                folders = {loader.dataset.manifest.wav(crop.row).parent for crop in (one, other)}
+                assert (one.label == other.label and len(folders) == 2) or not is_known
+                together.add(len(folders))
+    assert together == {1, 2}

@@ -306,3 +306,27 @@ def test_impossible_speeds_raise(speeds: object) -> None:
 def test_speakers_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     make(minimum_recordings=4)
     assert "3 of 8 speakers have fewer than 4 recordings" in caplog.text
+
+
+def test_recordings_of_a_speaker_are_of_different_sessions() -> None:
+    """Sessions as likely as each other, recordings of one too; rows are in no order."""
+    random = np.random.default_rng(1)
+    session_of_row = np.where(SPEAKER_OF_ROW == 7, random.integers(0, 4, len(SPEAKER_OF_ROW)), 9)
+    sampler = make(1, 3, session_of_row=session_of_row, count_exponent=5.0, batches_per_epoch=4000)
+    speaker_of_batch = [SPEAKER_OF_ROW[batch[0].row] for batch in sampler]
+    assert speaker_of_batch.count(7) > 1000 and {5, 6} < {*speaker_of_batch}
+    rows: Counter[int] = Counter()
+    for batch, speaker in zip(sampler, speaker_of_batch, strict=True):
+        drawn = [crop.row for crop in batch]
+        assert {SPEAKER_OF_ROW[row] for row in drawn} == {speaker} and len({*drawn}) == 3
+        if speaker == 7:
+            assert len({session_of_row[row] for row in drawn}) == 3
+            rows.update(drawn)
+    own = np.flatnonzero(SPEAKER_OF_ROW == 7)
+    assert {*rows} == {*own.tolist()}
+    of_session = Counter(
+        {s: int(sum(rows[row] for row in own[session_of_row[own] == s])) for s in range(4)}
+    )
+    found = np.array([of_session[s] for s in range(4)])
+    # drawn without replacement, so the spread is below that of independent draws
+    assert chi_square(found, np.full(4, found.sum() / 4)) < 16.3

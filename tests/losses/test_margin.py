@@ -329,3 +329,35 @@ def test_labels_and_sizes_that_do_not_fit_are_explained():
 def test_wrong_settings_are_refused(loss_class, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong)).split("_")[-1]):
         loss_class(DIM, CLASSES, **wrong)
+
+
+def test_the_nearest_other_classes_are_turned_nearer():
+    """Against a loop over classes; the ramp of the margin is that of the penalty, too."""
+    torch.manual_seed(0)
+    loss = ArcFaceLoss(6, 9, 0.2, 30.0, hard_classes=3, hard_margin=0.1, margin_ramp=[0, 10])
+    plain = ArcFaceLoss(6, 9, 0.2, 30.0, margin_ramp=[0, 10])
+    plain.load_state_dict(loss.state_dict())
+    embeddings, labels = torch.randn(5, 6), torch.tensor([0, 3, 8, 3, 1])
+    for step in (5, 10):
+        loss.at_step(step)
+        plain.at_step(step)
+        found = loss.logits(embeddings, labels, loss.class_vectors)
+        expected = plain.logits(embeddings, labels, plain.class_vectors)
+        cosines = functional.cosine_similarity(embeddings[:, None], loss.class_vectors, dim=2)
+        for row, label in enumerate(labels.tolist()):
+            others = sorted((j for j in range(9) if j != label), key=lambda j: -cosines[row, j])
+            for j in others[:3]:
+                angle = math.acos(float(cosines[row, j].detach())) - 0.1 * step / 10
+                expected[row, j] = 30.0 * math.cos(max(angle, 0.0))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    on_class = loss.class_vectors.detach().clone().requires_grad_()
+    loss(on_class[:5], torch.arange(1, 6)).backward()
+    assert torch.isfinite(on_class.grad).all()
+
+
+@pytest.mark.parametrize(
+    "options", [{"hard_classes": 9}, {"hard_classes": -1}, {"hard_margin": -1}]
+)
+def test_impossible_penalties_raise(options):
+    with pytest.raises(ValueError, match="hard_classes"):
+        ArcFaceLoss(6, 9, **options)

@@ -1,5 +1,6 @@
 """What training shows: every number under its step, and a collapse once an epoch, not too early."""
 
+import contextlib
 import logging
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from simple_spk.losses.margin import NormFaceLoss
 from simple_spk.losses.simple import SimPLELoss
-from simple_spk.training.log import TrainingLog
+from simple_spk.training.log import STEPS_OF_COLLAPSE, TrainingLog
 
 LABELS = torch.tensor([0, 0, 1, 1])
 ALIVE = torch.tensor([[3.0, 0.0], [3.0, 0.1], [0.0, 3.0], [0.1, 3.0]])
@@ -19,7 +20,7 @@ ALIVE = torch.tensor([[3.0, 0.0], [3.0, 0.1], [0.0, 3.0], [0.1, 3.0]])
 
 def begun(folder: Path | None = None, collapse_check_steps: int = 0) -> TrainingLog:
     tensorboard = None if folder is None else partial(SummaryWriter, folder)
-    log = TrainingLog(tensorboard, collapse_check_steps, has_progress_bar=False)
+    log = TrainingLog(tensorboard, collapse_check_steps, has_progress_bar=False, keep_going=True)
     log.begin_epoch(1, batches=10, batches_done=0)
     return log
 
@@ -85,3 +86,19 @@ def test_a_collapse_is_warned_of_once_an_epoch_and_not_too_early(
     caplog.clear()
     log.show_step(8, ALIVE, LABELS, 1.0, loss, learning_rate=0.1)
     assert not caplog.records
+
+
+def test_a_lasting_collapse_ends_the_training_unless_told_otherwise() -> None:
+    loss = SimPLELoss()
+    for keep_going in (False, True):
+        log = TrainingLog(None, 3, has_progress_bar=False, keep_going=keep_going)
+        log.begin_epoch(1, batches=100, batches_done=0)
+        for step in range(3 + STEPS_OF_COLLAPSE - 1):  # one of them is healthy
+            log.show_step(step, (0.01 if step != 4 else 1.0) * ALIVE, LABELS, 1.0, loss, 0.1)
+        for step in range(20, 20 + STEPS_OF_COLLAPSE - 4):
+            log.show_step(step, 0.01 * ALIVE, LABELS, 1.0, loss, 0.1)
+        ends = contextlib.nullcontext() if keep_going else pytest.raises(FloatingPointError)
+        with ends as raised:
+            for step in range(30, 33):
+                log.show_step(step, 0.01 * ALIVE, LABELS, 1.0, loss, 0.1)
+        assert keep_going or "--keep_going" in str(raised.value)

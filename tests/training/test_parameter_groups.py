@@ -33,3 +33,24 @@ def test_no_empty_group_is_made() -> None:
 def test_a_prefix_of_nothing_that_trains_is_named(prefix: str) -> None:
     with pytest.raises(ValueError, match=rf"begins with {prefix}; similar names are .*\.bias"):
         parameter_groups(small_modules(), {prefix: {"lr": 1.0}})
+
+
+def test_only_matrices_decay_if_wanted() -> None:
+    modules = nn.ModuleDict({"encoder": nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))})
+    modules["loss"] = nn.Linear(3, 1)
+    options = {"loss.bias": {"lr": 0.1}, "loss.weight": {"weight_decay": 0.5}}
+    groups = parameter_groups(modules, options, matrices_only=True)
+    optimizer = torch.optim.SGD(groups, lr=1.0, weight_decay=0.1)
+    decay = {
+        id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]
+    }
+    of_name = {name: decay[id(p)] for name, p in modules.named_parameters()}
+    assert of_name == {
+        "encoder.0.weight": 0.1,
+        "encoder.0.bias": 0.0,
+        "encoder.1.weight": 0.0,
+        "encoder.1.bias": 0.0,
+        "loss.weight": 0.5,
+        "loss.bias": 0.0,
+    }
+    assert [group["lr"] for group in optimizer.param_groups] == [1.0, 1.0, 0.1, 1.0]

@@ -334,10 +334,13 @@ def test_a_batch_can_be_embedded_in_chunks_by_one_process_and_by_two(corpus, tmp
     assert "state is equal on all 2 processes" in finished.stderr + finished.stdout
 
 
-def test_a_collapsing_run_warns(corpus, tmp_path):
+def test_a_collapsing_run_is_stopped(corpus, tmp_path):
     plain = "--embedding_head={form: cartesian, centered: False, initial_length: null}"
     options = plain, "--parameter_groups=null", "--learning_rate=0.0", "--collapse_check_steps=0"
+    options = *options, "--log_interval=1", "--batches_per_epoch=6"
     finished = run(command(corpus, tmp_path / "collapse", *options))
+    assert finished.returncode == 1 and "--keep_going" in finished.stderr
+    finished = run(command(corpus, tmp_path / "collapse", *options, "--keep_going"))
     assert finished.returncode == 0, finished.stderr
     assert "collapsing" in finished.stderr + finished.stdout
 
