@@ -59,7 +59,7 @@ class ConversationAnswer(BaseModel):
     speech_detector: str
     overlap: str
     speakers: list[TalkTime]
-    turns: list[_model(Turn)]  # type: ignore[valid-type, misc]
+    turns: list[_model(Turn)]  # type: ignore[valid-type]
 
 
 class HealthAnswer(BaseModel):

@@ -1,11 +1,12 @@
 """The service: endpoints that answer with the library's own results."""
 
 import contextlib
+import functools
 import logging
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -105,7 +106,7 @@ class Service:
                 try:
                     await received.decode()
                     yield received
-                except (ValueError, OSError) as error:
+                except ValueError as error:
                     raise HTTPException(422, received.named(str(error))) from error
             finally:
                 await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
@@ -189,6 +190,11 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
         parts = (f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
         return JSONResponse({"detail": "; ".join(parts)}, 422)
 
+    @app.exception_handler(OSError)
+    async def broken(_request: Request, error: OSError) -> JSONResponse:
+        logger.error("%s", type(error).__name__)  # its message may have the name of a voice
+        return JSONResponse({"detail": "the disk or the store of voices does not work"}, 503)
+
     @app.exception_handler(Exception)
     async def failed(_request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": "an error of the server, which its log has"}, 500)
@@ -262,9 +268,9 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
         async with service.decoded([recording]) as received:
             ((path,),) = received.paths()
             options = (speakers, min_speakers, max_speakers, same_prior, prior, false_accept_rate)
-            diarized: Callable[[], Any] = lambda: extractor.diarize(path, None, *options)  # noqa: E731
             assert service.engine is not None
-            found = await service.engine.run_long(diarized)
+            task = functools.partial(extractor.diarize, path, None, *options)
+            found = await service.engine.run_long(task)
             return found.plain() | {"recording": received.uploads[0][0].name}
 
     @app.get("/voices", response_model=list[VoiceAnswer], responses=WRONG)
@@ -294,6 +300,7 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
         assert engine is not None
         gauges = {
             "waiting": engine.waiting,
+            "streams": engine.streams,
             "batches_total": engine.batches,
             "batched_requests_total": engine.batched,
         }

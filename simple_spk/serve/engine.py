@@ -91,7 +91,11 @@ class Engine:
             loop.run_in_executor(self._decoding, self.decoders.decode, one.path, one.decoded)
             for one in uploads
         ]
-        return await asyncio.gather(*tasks)
+        found = await asyncio.gather(*tasks, return_exceptions=True)  # nothing is left running
+        for one in found:
+            if isinstance(one, BaseException):
+                raise one
+        return [one for one in found if isinstance(one, int)]
 
     async def listen(self, sides: Sequence[Sequence[Recording]]) -> Heard:
         """What the extractor hears of sides of decoded files or of samples at STREAM_RATE."""

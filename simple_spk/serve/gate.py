@@ -91,11 +91,15 @@ class Gate:
             return await self.app(scope, receive, send)
         started = time.monotonic()
         status = 500
+        body = Body(receive, self.limits)
 
         async def watched(message: MutableMapping[str, Any]) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if status >= 400 and not body.is_whole:  # what is still sent is not wanted
+                    headers = [*message.get("headers", ()), (b"connection", b"close")]
+                    message = {**message, "headers": headers}
             await send(message)
 
         try:
@@ -107,7 +111,7 @@ class Gate:
                 return await refuse(refusal, watched)
             self.uploads += 1
             try:
-                await self.app(scope, self.bounded(receive), watched)
+                await self.app(scope, body, watched)
             finally:
                 self.uploads -= 1
         finally:
@@ -123,39 +127,43 @@ class Gate:
             limits.check_key(bearer(headers), name, address_of(scope))
         promised = headers.get("content-length", "0")
         if not promised.isdecimal() or int(promised) > limits.upload_bytes:
-            raise self.too_large()
+            raise too_large(limits)
 
-    def too_large(self) -> HTTPException:
-        most = self.limits.upload_bytes / 1e6
-        what = f"a request has at most {most:g} MB: send a shorter or a compressed recording"
-        return HTTPException(413, what, {"Connection": "close"})
 
-    def bounded(self, receive: Receive) -> Receive:
-        """The body of a request within the limits of size and time."""
-        until = time.monotonic() + self.limits.upload_seconds
-        received, is_whole = 0, False
+class Body:
+    """The body of a request within the limits of size and time."""
 
-        async def limited() -> MutableMapping[str, Any]:
-            nonlocal received, is_whole
-            if is_whole:  # what comes now is the end of the connection, whenever
-                return await receive()
-            try:
-                message = await asyncio.wait_for(receive(), until - time.monotonic())
-            except asyncio.TimeoutError:
-                what = f"the upload takes more than {self.limits.upload_seconds:g} s"
-                raise HTTPException(408, what, {"Connection": "close"}) from None
-            received += len(message.get("body", b""))
-            is_whole = not message.get("more_body", False)
-            if received > self.limits.upload_bytes:
-                raise self.too_large()
-            return message
+    def __init__(self, receive: Receive, limits: Limits) -> None:
+        self.receive, self.limits = receive, limits
+        self.until = time.monotonic() + limits.upload_seconds
+        self.bytes, self.is_whole = 0, False
 
-        return limited
+    async def __call__(self) -> MutableMapping[str, Any]:
+        if self.is_whole:  # what comes now is the end of the connection, whenever
+            return await self.receive()
+        try:
+            message = await asyncio.wait_for(self.receive(), self.until - time.monotonic())
+        except asyncio.TimeoutError:
+            what = f"the upload takes more than {self.limits.upload_seconds:g} s"
+            raise HTTPException(408, what) from None
+        self.bytes += len(message.get("body", b""))
+        if self.bytes > self.limits.upload_bytes:
+            raise too_large(self.limits)
+        self.is_whole = not message.get("more_body", False)
+        return message
+
+
+def too_large(limits: Limits) -> HTTPException:
+    """The refusal of a large request."""
+    most = limits.upload_bytes / 1e6
+    return HTTPException(
+        413, f"a request has at most {most:g} MB: send a shorter or a compressed recording"
+    )
 
 
 async def refuse(refusal: HTTPException, send: Send) -> None:
-    """Answer with an error, and close the connection, as the body is not read."""
-    headers = {"content-type": "application/json", "connection": "close"}
+    """Answer with an error."""
+    headers = {"content-type": "application/json"}
     headers |= {name.lower(): value for name, value in (refusal.headers or {}).items()}
     pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": refusal.status_code, "headers": pairs})

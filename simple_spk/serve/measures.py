@@ -3,9 +3,12 @@
 import bisect
 import logging
 from collections import Counter
+from collections.abc import Mapping
+
+from simple_spk.serve.keys import SCOPES
 
 BUCKETS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-KNOWN = ("/", "/verify", "/embed", "/enroll", "/identify", "/diarize", "/voices", "/health")
+KNOWN = ("/", "/health", *(f"/{scope}" for scope in SCOPES))
 
 logger = logging.getLogger("simple_spk.serve")
 
@@ -28,7 +31,7 @@ class Measures:
         counts[bisect.bisect_left(BUCKETS_SECONDS, seconds)] += 1
         logger.info("%s %d %.0f ms", path, status, 1000 * seconds)
 
-    def text(self, gauges: dict[str, float]) -> str:
+    def text(self, gauges: Mapping[str, float]) -> str:
         """All of it, with values of this moment."""
         lines = ["# TYPE simple_spk_requests_total counter"]
         for (path, status), count in sorted(self._requests.items()):

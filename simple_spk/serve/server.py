@@ -20,7 +20,7 @@ MOST_MESSAGE_BYTES, MOST_MESSAGES = 2**20, 4  # of a WebSocket
 class ImpatientProtocol(H11Protocol):
     """HTTP that closes connections on which no request comes."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._expect_request()
 

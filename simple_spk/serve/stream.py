@@ -24,6 +24,7 @@ from simple_spk.serve.gate import Limits, address_of, bearer, headers_of
 
 LONGEST_SECONDS = 60.0
 LONGEST_WAIT_SECONDS = 30.0  # for the next message
+LONGEST_TALK_SECONDS = 180.0  # that these samples may take to come
 STEP_SECONDS, STEP_SHARE = 0.25, 0.05  # new audio between two answers; the work stays linear
 SURE_RATIO = 10.0  # moderate evidence beyond the threshold, in the words of decisions.SURENESS
 MOST_STREAMS = 64
@@ -133,7 +134,8 @@ async def _listen(
     """Answer until the evidence suffices or the stream ends."""
     samples = Samples()
     await websocket.send_json({"sample_rate": STREAM_RATE, "longest_seconds": LONGEST_SECONDS})
-    reading = asyncio.create_task(samples.read(websocket))
+    talk = asyncio.wait_for(samples.read(websocket), LONGEST_TALK_SECONDS)
+    reading = asyncio.create_task(talk)
     answered = 0.0
     try:
         while True:

@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> list[Row]:
 def library_rate(clips: list[Path]) -> float:
     """Calls of Extractor.verify a second, one after the other."""
     extractor = Extractor.load()
-    extractor.verify(*clips[:2])
+    extractor.verify(clips[0], clips[1])
     started, count = time.perf_counter(), 0
     while time.perf_counter() - started < min(LOAD_SECONDS, 10.0):
         extractor.verify(clips[count % 8], clips[(count + 1) % 8])
