@@ -12,7 +12,7 @@ LAYERS = (
     ("data", "models"),
     ("losses", "evaluation", "corpora"),
     ("inference", "report", "doctor"),
-    ("training", "export", "vision"),
+    ("training", "export", "vision", "serve"),
     ("cli",),
 )
 LEVEL = {folder: level for level, layer in enumerate(LAYERS) for folder in layer}

@@ -24,6 +24,7 @@ COMMANDS = {
     "identify": "find the enrolled speaker of recordings, if there is one",
     "diarize": "find who speaks when in a recording",
     "cluster": "sort recordings by speaker, without knowing any",
+    "serve": "serve all of this over HTTP, with a page for the browser",
     "embed": "embeddings of audio files, folders or lists, as one file",
     "evaluate": "scores and error rates of trial lists, from audio files",
     "score": "scores and error rates of trial lists, from embeddings",
@@ -33,7 +34,7 @@ COMMANDS = {
     "export": "a trained model as a folder: ours, ONNX, SpeechBrain's; or from WeSpeaker",
 }
 
-IN_SPEAKERS = ("diarize", "cluster")  # in cli/speakers/: a folder holds at most 14 files
+IN_SPEAKERS = ("diarize", "cluster", "serve")  # in cli/speakers/: a folder holds at most 14 files
 
 
 class Paragraphs(argparse.HelpFormatter):

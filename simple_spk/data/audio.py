@@ -55,6 +55,7 @@ BLOCK_SAMPLES = 2**20  # read at a time, in all channels together
 # Rates are converted as a fraction. All common ones have a smaller denominator (11,025 to 16,000 Hz
 # is 441/640); without a limit 11,127 Hz would need a filter of 700 MB. The error is below 1e-3.
 LARGEST_DENOMINATOR = 640
+CANCELING = "has channels that cancel each other (opposite phase): use one of them alone"
 MOST_CHANNELS = 256  # more are samples, and the array is transposed
 
 Samples = Union["NDArray[Any]", "Tensor"]  # (samples,) or (channels, samples)

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from simple_spk import LONGEST_SECONDS, SAMPLE_RATE
 from simple_spk.data.audio import (
+    CANCELING,
     AudioError,
     Samples,
     array_blocks,
@@ -54,7 +55,6 @@ LEAST_PART_SECONDS, MOST_PARTS = 3.0, 4
 NO_EMBEDDINGS = np.empty((0, 0), np.float32)
 SILENT = "is silent, its samples are nearly equal: leave it out"
 NOT_FINITE = ": the model makes no finite embedding: leave it out"
-CANCELING = "has channels that cancel each other (opposite phase): use one of them alone"
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,11 @@ class Decision(NamedTuple):
                 return f"{words} for {'one speaker' if ratio > 0 else 'two speakers'}"
         return "no evidence either way"
 
+    def plain(self) -> dict[str, Any]:
+        """All of it as plain data, for JSON."""
+        qualities = [[plain_quality(one) for one in side] for side in self.qualities]
+        return self._asdict() | {"sureness": self.sureness, "qualities": qualities}
+
 
 class Candidate(NamedTuple):
     """An enrolled voice compared with a recording; the fields are those of a decision."""
@@ -86,10 +91,16 @@ class Identification(NamedTuple):
     qualities: tuple[RecordingQuality, ...]
     miss_rate: float | None = None  # expected share of genuine recordings below the threshold
 
+    def plain(self) -> dict[str, Any]:
+        """All of it as plain data, for JSON."""
+        candidates = [candidate._asdict() for candidate in self.candidates]
+        qualities = [plain_quality(quality) for quality in self.qualities]
+        return self._asdict() | {"candidates": candidates, "qualities": qualities}
+
 
 def lack_of_evidence(qualities: Sequence[RecordingQuality]) -> str | None:
     """Why recordings together do not suffice for a decision; None if they do."""
-    speech = sum(_speech_seconds(quality) for quality in qualities)
+    speech = sum(heard_seconds(quality) for quality in qualities)
     if speech < LEAST_SPEECH_SECONDS:
         return f"{speech:.1f} s of speech, and {LEAST_SPEECH_SECONDS} s are the least"
     clearest = max(quality.signal_to_noise_db for quality in qualities)
@@ -104,11 +115,11 @@ def warnings(quality: RecordingQuality) -> list[str]:
     rate = quality.sample_rate or math.inf
     sampled = f" (a file of {rate / 1000:g} kHz)" if rate < LEAST_WIDE_BAND_RATE else ""
     found = {
-        "little speech": _speech_seconds(quality) < LITTLE_SPEECH_SECONDS,
+        "little speech": heard_seconds(quality) < LITTLE_SPEECH_SECONDS,
         "noisy": quality.signal_to_noise_db < LITTLE_SIGNAL_TO_NOISE_DB,
         f"telephone band{sampled}": quality.is_narrow,
         "a tone, not speech": quality.tone_share > TONE_SHARE,
-        "music or noise, hardly any speech": _speech_seconds(quality)
+        "music or noise, hardly any speech": heard_seconds(quality)
         < LITTLE_DETECTED_SHARE * quality.speech_seconds,
         "clipped": quality.clipped_share > MUCH_CLIPPING_SHARE,
         "perhaps more than one speaker": quality.part_ratio is not None
@@ -117,7 +128,12 @@ def warnings(quality: RecordingQuality) -> list[str]:
     return [word for word, is_so in found.items() if is_so]
 
 
-def _speech_seconds(quality: RecordingQuality) -> float:
+def plain_quality(quality: RecordingQuality) -> dict[str, Any]:
+    """The quality of a recording as plain data, with warnings."""
+    return {**quality._asdict(), "warnings": warnings(quality)}
+
+
+def heard_seconds(quality: RecordingQuality) -> float:
     """The seconds of speech, by the detector if there is one."""
     detected = quality.detected_speech_seconds
     return quality.speech_seconds if detected is None else min(detected, quality.seconds)

@@ -67,8 +67,11 @@ NOBODY = "no voice is enrolled: enroll some first, or load them"
 logger = logging.getLogger(__name__)
 
 
-class _Side(NamedTuple):
-    """The recordings of one speaker: their voice, that of each by its name, and qualities."""
+class Side(NamedTuple):
+    """The recordings of one speaker, as ``Extractor.listen`` returns them.
+
+    Their voice, that of each recording by its name, and qualities; an enrolled voice has none.
+    """
 
     voice: Voice
     parts: list[tuple[str, Voice]]
@@ -182,7 +185,7 @@ class Extractor:
 
     def verify(
         self,
-        enroll: Recordings,
+        enroll: Recordings | Voice,
         test: Recordings,
         sample_rate: int | None = None,
         prior: float | None = None,
@@ -190,6 +193,8 @@ class Extractor:
         left_out: LeftOut | None = None,
     ) -> Decision:
         """Whether two recordings, or two sides of several recordings each, have one speaker.
+
+        The first may be an enrolled voice: ``extractor.voices["Ann"]``.
 
         A calibrated model gives a posterior probability for the ``prior`` (0.5) of the same
         speaker, and accepts from 0.5 on; or, with a ``false_accept_rate``, at the threshold where
@@ -199,21 +204,36 @@ class Extractor:
         ``left_out`` is called with each unusable recording of a side that has usable ones, too;
         without it, the error is raised.
         """
+        self._threshold(prior, false_accept_rate, voices=1)  # refuses what the model does not know
+        if isinstance(enroll, Voice):
+            first: Side | Unusable = Side(enroll, [], ())
+            (second,) = self.listen(sample_rate, test, left_out=left_out)
+        else:
+            first, second = self.listen(sample_rate, enroll, test, left_out=left_out)
+        return self.decide(first, second, prior, false_accept_rate)
+
+    def decide(
+        self,
+        first: Side | Unusable,
+        second: Side | Unusable,
+        prior: float | None = None,
+        false_accept_rate: float | None = None,
+    ) -> Decision:
+        """The answer of ``verify`` for two sides that ``listen`` returned."""
         chance, threshold, because = self._threshold(prior, false_accept_rate, voices=1)
-        first, second = self._listen(sample_rate, enroll, test, left_out=left_out)
         for side in (first, second):
-            if not isinstance(side, _Side | NoSpeechError):
+            if not isinstance(side, Side | NoSpeechError):
                 raise side
         for side in (first, second):
             if isinstance(side, NoSpeechError):
                 return Decision(None, None, None, None, threshold, str(side), ((), ()))
-        assert isinstance(first, _Side) and isinstance(second, _Side)
+        assert isinstance(first, Side) and isinstance(second, Side)
         (found,) = self._search(Voices.alone("", first.voice, self._keys), [second.voice], chance)
         _, score, ratio, probability = found.candidates[0]
         _, threshold, because = self._threshold(prior, false_accept_rate, 1, found.quality)
         accepted = _reaches(threshold, found.value)
         for which, heard in (("second", second.qualities), ("first", first.qualities)):
-            if lack := lack_of_evidence(heard):
+            if heard and (lack := lack_of_evidence(heard)):
                 accepted, because = None, f"the {which} recording has {lack}"
         qualities = (first.qualities, second.qualities)
         misses = self._misses(threshold, found.quality)
@@ -261,8 +281,12 @@ class Extractor:
         left_out: LeftOut | None = None,
     ) -> Voice:
         """The voice that ``enroll`` would enroll; ``left_out`` as in ``verify``."""
-        (side,) = self._listen(sample_rate, recordings, left_out=left_out)
-        if not isinstance(side, _Side):
+        (side,) = self.listen(sample_rate, recordings, left_out=left_out)
+        return self.checked_side(name, side, force)
+
+    def checked_side(self, name: str, side: Side | Unusable, force: bool = False) -> Voice:
+        """The answer of ``checked_voice`` for a side that ``listen`` returned."""
+        if not isinstance(side, Side):
             raise side
         if lack := lack_of_evidence(side.qualities):
             raise ValueError(f"{name} cannot be enrolled: the recordings have {lack}: record more")
@@ -275,7 +299,7 @@ class Extractor:
             logger.warning("%s is enrolled although %s", name, doubt)
         return side.voice
 
-    def _doubts(self, name: str, side: _Side) -> list[str]:
+    def _doubts(self, name: str, side: Side) -> list[str]:
         """What speaks against enrolling recordings under a name."""
         voices, known, parts = self.voices, self.voices.get(name), side.parts
         limits = limits_of(self.model, len(voices))
@@ -337,15 +361,29 @@ class Extractor:
             raise ValueError(NOBODY)
         if top is not None and top < 1:
             raise ValueError(f"top is how many candidates to return, at least 1, not {top}")
+        self._threshold(prior, false_accept_rate, count)  # refuses what the model does not know
+        return self.recognize(self.listen(sample_rate, *speakers), prior, false_accept_rate, top)
+
+    def recognize(
+        self,
+        sides: Sequence[Side | Unusable],
+        prior: float | None = None,
+        false_accept_rate: float | None = None,
+        top: int | None = MOST_CANDIDATES,
+    ) -> list[Identification | Unusable]:
+        """The answers of ``identify_each`` for sides that ``listen`` returned."""
+        voices = self.voices
+        count = len(voices)
+        if not count:
+            raise ValueError(NOBODY)
         chance, threshold, _ = self._threshold(prior, false_accept_rate, count)
-        sides = self._listen(sample_rate, *speakers)
-        heard = [side.voice for side in sides if isinstance(side, _Side)]
+        heard = [side.voice for side in sides if isinstance(side, Side)]
         found = iter(self._search(voices, heard, chance, top))
         answers: list[Identification | Unusable] = []
         for side in sides:
             if isinstance(side, NoSpeechError):
                 answers.append(Identification(None, None, (), threshold, str(side), ()))
-            elif not isinstance(side, _Side):
+            elif not isinstance(side, Side):
                 answers.append(side)
             else:
                 best = next(found)
@@ -408,10 +446,14 @@ class Extractor:
         names = {s: a.name for s, a in known if isinstance(a, Identification) and a.name}
         return found.renamed(names)
 
-    def _listen(
+    def listen(
         self, sample_rate: int | None, *sides: Recordings, left_out: LeftOut | None = None
-    ) -> list[_Side | Unusable]:
-        """The recordings of each side, or an error: that of an unreadable recording first."""
+    ) -> list[Side | Unusable]:
+        """What is heard of each side, or an error: that of an unreadable recording first.
+
+        ``verify``, ``identify`` and ``enroll`` are this and then ``decide``, ``recognize`` or
+        ``checked_side``; so many questions can share one batch.
+        """
         lists = [as_list(recordings) for recordings in sides]
         if not lists or not all(lists):
             raise ValueError("there are no recordings: give at least one")
@@ -434,7 +476,7 @@ class Extractor:
         for embedded, failed in gather_objects((found, errors)):
             found |= embedded
             errors |= failed
-        heard: list[_Side | Unusable] = []
+        heard: list[Side | Unusable] = []
         places = iter(range(len(found) + len(errors)))
         for recordings in lists:
             named = {next(places): recording for recording in recordings}
@@ -462,7 +504,7 @@ class Extractor:
             seconds = sum(quality.seconds for quality in qualities)
             measures = joined_measures(np.stack([voice.known_measures for _, voice in parts]))
             voice = Voice(mean, len(parts), seconds, measures)
-            heard.append(_Side(voice, parts, tuple(qualities)))
+            heard.append(Side(voice, parts, tuple(qualities)))
         return heard
 
     def _with_part_ratio(

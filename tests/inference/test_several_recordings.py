@@ -31,7 +31,7 @@ def test_more_recordings_never_raise_misses_at_a_rate() -> None:
     extractor = Extractor.load()
     calibration = extractor.model.calibration
     assert calibration is not None
-    sides = extractor._listen(None, *chosen)
+    sides = extractor.listen(None, *chosen)
     parts = [[voice for _, voice in side.parts] for side in sides]  # type: ignore[union-attr]
     tests = [voices[-1] for voices in parts]
     misses, false_accepts = [], []

@@ -11,7 +11,6 @@ from pathlib import Path
 from simple_spk.cli.commands.verify import (
     answer_code,
     no_decision,
-    quality_json,
     quality_line,
     score_in_words,
 )
@@ -49,10 +48,7 @@ def run(options: Namespace) -> int:
             continue
         codes.add(answer_code(found.accepted))
         if options.json:
-            answer = {"recording": str(path), **found._asdict()}
-            answer["candidates"] = [candidate._asdict() for candidate in found.candidates]
-            answer["qualities"] = [quality_json(quality) for quality in found.qualities]
-            answers.append(answer)
+            answers.append({"recording": str(path), **found.plain()})
             continue
         say(_sentence(path, found))
         if options.far is not None:

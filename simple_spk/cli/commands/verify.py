@@ -54,9 +54,7 @@ def run(options: Namespace) -> int:
         warn(f"left out: {message}")
     code = 1 if left_out else answer_code(decision.accepted)
     if options.json:
-        qualities = [[quality_json(one) for one in side] for side in decision.qualities]
-        answer = decision._asdict() | {"sureness": decision.sureness, "qualities": qualities}
-        print(json.dumps(answer))
+        print(json.dumps(decision.plain()))
         return code
     say(_sentence(decision, options.far is not None))
     needs_reason = options.far or options.prior or decision.probability is None
@@ -113,8 +111,3 @@ def quality_line(name: str | Path, quality: RecordingQuality) -> str:
     )
     found = warnings(quality)
     return f"{line} (careful: {', '.join(found)})" if found else line
-
-
-def quality_json(quality: RecordingQuality) -> dict[str, object]:
-    """The quality of a recording for JSON."""
-    return {**quality._asdict(), "warnings": warnings(quality)}

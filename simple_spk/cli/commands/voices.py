@@ -58,7 +58,7 @@ def run(options: Namespace) -> None:
     else:
         named = open_voices(options.voices).each()
         if options.json:
-            print(json.dumps([{"name": name, **_plain(voice)} for name, voice in named]))
+            print(json.dumps([{"name": name, **voice.plain()} for name, voice in named]))
             return
         for name, voice in named:
             say(f"{name}: {described(voice)}")
@@ -80,8 +80,3 @@ def described(voice: Voice) -> str:
 def some(count: int, what: str) -> str:
     """A number of things."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _plain(voice: Voice) -> dict[str, float]:
-    """A voice for JSON, without its embedding."""
-    return {"recordings": voice.recordings, "seconds": voice.seconds}

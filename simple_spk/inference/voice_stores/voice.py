@@ -61,6 +61,10 @@ class Voice(NamedTuple):
         """What is compared (dim,): the mean embedding, as long as the recordings' on average."""
         return templates(self.embedding[None], self.known_measures[None])[0]
 
+    def plain(self) -> dict[str, float]:
+        """What is known of a voice as plain data, for JSON, without its embedding."""
+        return {"recordings": self.recordings, "seconds": self.seconds}
+
     def joined(self, other: "Voice") -> "Voice":
         """The voice of the recordings of both."""
         count = self.recordings + other.recordings

@@ -1,0 +1,109 @@
+"""Serve verification, enrollment, identification and diarization over HTTP, with a page at /.
+
+Without --keys everybody who can reach the server may use it, so it then listens on this computer
+only. Make a key with: simple-spk serve --keys FILE --add-key NAME --scopes verify identify
+
+It needs the extra [serve]: pip install 'simple_spk[serve]'
+"""
+
+import importlib.util
+from argparse import ArgumentParser, Namespace
+
+from simple_spk.cli.commands.voices import ADDRESS
+from simple_spk.cli.messages import say
+from simple_spk.cli.options import add_model, add_value, load_extractor
+from simple_spk.distributed import usable_cores
+from simple_spk.serve.keys import SCOPES, KeyFile, add_key, remove_key
+
+MOST_WORKERS = 8
+LONGEST_SECONDS = 600.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line of serve."""
+    what = f"enrolled voices: {ADDRESS}; created if needed (default: in memory, lost at the end)"
+    add_value(parser, "--voices VOICES", what, str)
+    what = "address to listen on (default 127.0.0.1, this computer; 0.0.0.0: all networks)"
+    add_value(parser, "--host HOST", what, str, default="127.0.0.1")
+    add_value(parser, "--port PORT", "port (default 8000)", int, default=8000)
+    what = "requests that may wait or be worked on; others get 503 (default 64)"
+    add_value(parser, "--places N", what, int, default=64)
+    what = "processes that decode uploads (default: the number of cores, at most 8)"
+    add_value(parser, "--workers N", what, int, default=0)
+    group = parser.add_argument_group("uploads")
+    add_value(group, "--most-megabytes N", "of a request (default 50)", float, default=50.0)
+    what = "that an upload may take (default 60)"
+    add_value(group, "--upload-seconds N", what, float, default=60.0)
+    what = "that decoding a recording may take (default 20)"
+    add_value(group, "--decode-seconds N", what, float, default=20.0)
+    group = parser.add_argument_group("who may use it")
+    add_value(group, "--keys FILE", "API keys; without it, everybody who can reach the server")
+    what = "requests a minute of a key, or else of an address (default 600)"
+    add_value(group, "--rate N", what, float, default=600.0)
+    what = "serve without keys, also on other addresses than those of this computer"
+    group.add_argument("--open", action="store_true", help=what)
+    add_value(group, "--add-key NAME", "make a key, print it, and end", str)
+    what = f"of the new key: {', '.join(SCOPES)} (default verify)"
+    add_value(group, "--scopes SCOPE", what, str, nargs="+", default=["verify"])
+    add_value(group, "--remove-key NAME", "remove a key, and end", str)
+    add_model(parser)
+    parser.set_defaults(longest_seconds=LONGEST_SECONDS)
+
+
+def run(options: Namespace) -> None:
+    """Change the keys, or serve until the process is told to end."""
+    if options.add_key or options.remove_key:
+        if options.keys is None or (options.add_key and options.remove_key):
+            raise ValueError("name the file of keys by --keys, and add or remove one key")
+        if options.remove_key:
+            remove_key(options.keys, options.remove_key)
+            say(f"{options.remove_key} is removed from {options.keys}")
+            return
+        print(add_key(options.keys, options.add_key, options.scopes))
+        return
+    for name in ("places", "rate", "most_megabytes", "upload_seconds", "decode_seconds"):
+        if not getattr(options, name) > 0:
+            raise ValueError(f"--{name.replace('_', '-')} is more than 0")
+    if options.workers < 0:
+        raise ValueError(f"--workers is 0 or more, not {options.workers}")
+    missing = [one for one in ("fastapi", "uvicorn", "multipart", "websockets") if _lacks(one)]
+    if missing:
+        cure = "pip install 'simple_spk[serve]'"
+        raise ValueError(f"serve needs {', '.join(missing)}: {cure}")
+    from simple_spk.serve.gate import LOCAL_NAMES, Limits
+
+    is_local = options.host in LOCAL_NAMES
+    keys = None if options.keys is None else KeyFile(options.keys)
+    if keys is None and not is_local and not options.open:
+        raise ValueError(
+            f"at {options.host} others could use the server, too: give --keys, or --open if they "
+            "may"
+        )
+    from simple_spk.serve.app import Settings
+    from simple_spk.serve.server import serve
+
+    limits = Limits(
+        keys=keys,
+        hosts=LOCAL_NAMES if keys is None and is_local else None,
+        requests_per_minute=options.rate,
+        upload_bytes=round(options.most_megabytes * 1e6),
+        upload_seconds=options.upload_seconds,
+    )
+    workers = options.workers or min(usable_cores(), MOST_WORKERS)
+    settings = Settings(
+        limits,
+        options.longest_seconds,
+        options.decode_seconds,
+        workers,
+        options.places,
+        is_builtin=options.model is None,
+    )
+    extractor = load_extractor(options, options.device)
+    if options.voices is not None:
+        extractor.load_voices(options.voices, create=True)
+    say(f"http://{options.host}:{options.port}/ (end with Ctrl-C)")
+    serve(extractor, settings, options.host, options.port)
+
+
+def _lacks(module: str) -> bool:
+    return importlib.util.find_spec(module) is None
