@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from simple_spk.models.resnet import ResNet, statistics_pooling
+from simple_spk.models.pooling import statistics_pooling
+from simple_spk.models.resnet import ResNet
 
 Stir = Callable[[nn.Module], nn.Module]
 
