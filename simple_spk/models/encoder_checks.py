@@ -52,11 +52,11 @@ def stir(module: nn.Module, seed: int = 0) -> nn.Module:
                         one.normal_(0.0, 0.3, generator=generator)
                     else:
                         one.uniform_(0.5, 1.5, generator=generator)
-            for name, one in part.named_buffers(recurse=False):
+            for name, values in part.named_buffers(recurse=False):
                 if name == "running_mean":
-                    one.normal_(0.0, 0.3, generator=generator)
+                    values.normal_(0.0, 0.3, generator=generator)
                 elif name == "running_var":
-                    one.uniform_(0.5, 1.5, generator=generator)
+                    values.uniform_(0.5, 1.5, generator=generator)
     return module
 
 
@@ -73,7 +73,7 @@ def _check_alone(encoder: nn.Module, recordings: list[Tensor]) -> Tensor:
         _require(bool(embedding.isfinite().all()), f"a recording {what}")
         alone.append(embedding[0])
         with_length = encoder(recording[None], torch.tensor([len(recording)]))[0]
-        difference = relative_difference(with_length, alone[-1])
+        difference = float(relative_difference(with_length, alone[-1]))
         _require(difference < 1e-4, f"lengths that are all full differ from None: {difference:.2g}")
     changed = [n for n, tensor in encoder.state_dict().items() if not torch.equal(tensor, state[n])]
     _require(not changed, f"embedding in evaluation mode changes {changed}")

@@ -18,7 +18,7 @@ from simple_spk.export.wespeaker import import_wespeaker
 from simple_spk.inference.model import Model
 from simple_spk.inference.model_folder import load_model
 from simple_spk.models.cam_plus_plus import CamPlusPlus, DenseLayer, Segments
-from simple_spk.models.encoder_checks import relative_difference, stir
+from simple_spk.models.encoder_checks import check_encoder, relative_difference, stir
 from simple_spk.models.pooling import ValidFrames
 from simple_spk.models.resnet import ResNet
 from tests.command_line import run
@@ -71,6 +71,26 @@ def test_embeddings_equal_speechbrains(
         waveform[len(waveform) // 2 :] *= 1e-4  # below the floor of 80 dB
         expected = theirs(norm(features(torch.from_numpy(waveform)[None])))[0, 0]
         assert relative_difference(embed(model, waveform), expected) < 1e-4
+
+
+class WithLengths(nn.Module):
+    """SpeechBrain's ECAPA-TDNN behind our protocol: its lengths are relative."""
+
+    num_mels = 24
+
+    def __init__(self, theirs: nn.Module) -> None:
+        super().__init__()
+        self.theirs = theirs
+
+    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+        relative = None if lengths is None else lengths / features.shape[1]
+        return self.theirs(features, relative)[:, 0]
+
+
+def test_speechbrains_own_depends_on_padding(ecapa_folder: tuple[Path, nn.Module]) -> None:
+    """Which is why ``EcapaTdnn`` is written by hand."""
+    with pytest.raises(AssertionError, match="padding changes the embedding"):
+        check_encoder(WithLengths(ecapa_folder[1]), lengths=(60, 40, 9))
 
 
 STRANGE = {
