@@ -31,6 +31,7 @@ from simple_spk.models.decibel_fbank import DecibelFbank
 from simple_spk.models.ecapa_tdnn import EcapaTdnn
 from simple_spk.models.embedding_head import IS_HELD, EmbeddingHead, arguments_without_hold
 from simple_spk.models.fbank import Fbank
+from simple_spk.models.redimnet import ReDimNet
 from simple_spk.models.resnet import ResNet
 from simple_spk.models.saved_arguments import NAMES_BEFORE_FORMAT_3, renamed, wrong_argument
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct
@@ -114,7 +115,7 @@ def default_card(model: Model) -> str:
 FORMAT = 4
 PARTS: dict[str, tuple[type[nn.Module], ...]] = {
     "front_end": (Fbank, DecibelFbank),
-    "encoder": (ResNet, EcapaTdnn, CamPlusPlus),
+    "encoder": (ResNet, EcapaTdnn, CamPlusPlus, ReDimNet),
     "similarity": (GeneralizedInnerProduct, CosineSimilarity),
 }
 FIELDS = ("format", "made_with", *PARTS, "threshold", "calibration", "training_data")
@@ -140,6 +141,9 @@ LIMITS: dict[str, tuple[float, float]] = {
     "channels": (1, 8192),
     "pooled_channels": (1, 16_384),
     "dilations": (1, 64),
+    "strides": (1, 8),
+    "reductions": (1, 4096),
+    "group_size": (1, 4096),
     "growth": (1, 4096),
     "layers": (1, 100),
     "res2net_scale": (2, 64),

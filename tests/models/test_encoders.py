@@ -21,6 +21,7 @@ from simple_spk.models.ecapa_tdnn import EcapaTdnn
 from simple_spk.models.encoder_checks import check_encoder, relative_difference
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.momentum_encoder import MomentumEncoder
+from simple_spk.models.redimnet import ReDimNet
 from simple_spk.models.resnet import ResNet
 
 LOG_POLAR = {"form": "log_polar", "centered": True, "initial_length": 2.0}
@@ -31,6 +32,9 @@ SMALL: dict[str, Callable[..., Any]] = {
     "CAM++": lambda **others: CamPlusPlus(24, 4, 16, 4, (2, 1), (1, 2), embedding_dim=6, **others),
     "CAM++ of odd height": lambda **others: CamPlusPlus(
         19, 4, 16, 4, (1,), (2,), embedding_dim=6, **others
+    ),
+    "ReDimNet": lambda **others: ReDimNet(
+        12, 4, (1, 1), (1, 2), (6, 3), group_size=2, embedding_dim=6, **others
     ),
     "attentive pooling": lambda **others: ResNet(
         24, 4, (1, 1, 1), 2, embedding_dim=6, pooling="attentive", **others
