@@ -16,6 +16,7 @@ from simple_spk.evaluation.ratio_spread import Spread
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import load_model, save_model
 from simple_spk.losses.simple import SimPLELoss
+from simple_spk.models.encoder_checks import stir as stir_norms
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
 from tests.command_line import TRIALS
@@ -101,23 +102,8 @@ def spoken(
 
 @pytest.fixture(scope="session")
 def stir() -> Callable[[nn.Module], nn.Module]:
-    """Gives a module's BatchNorms values unlike their initial ones, as training would.
-
-    Fresh ones map zero to zero and leave values nearly alone, which would hide mistakes.
-    """
-
-    def stir_module(module: nn.Module, seed: int = 0) -> nn.Module:
-        generator = torch.Generator().manual_seed(seed)
-        for part in module.modules():
-            if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
-                part.running_mean.normal_(0.0, 0.3, generator=generator)
-                part.running_var.uniform_(0.5, 1.5, generator=generator)
-                if part.affine:
-                    nn.init.uniform_(part.weight, 0.5, 1.5, generator=generator)
-                    nn.init.normal_(part.bias, 0.0, 0.3, generator=generator)
-        return module
-
-    return stir_module
+    """Gives a module's BatchNorms values unlike their initial ones, as training would."""
+    return stir_norms
 
 
 @pytest.fixture

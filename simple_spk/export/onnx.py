@@ -60,6 +60,7 @@ class WaveformEncoder(nn.Module):
 
     def forward(self, waveforms: Tensor, lengths: Tensor) -> Tensor:
         shift, size = self.front_end.shift_samples, self.front_end.frame_samples
+        waveforms = self.front_end.padded(waveforms, lengths)
         count = (waveforms.shape[1] - size) // shift + 1
         samples = torch.arange(count)[:, None] * shift + torch.arange(size)
         frames = waveforms.index_select(1, samples.flatten()).unflatten(1, samples.shape)

@@ -117,7 +117,10 @@ def _cosine_of(tag: str) -> dict[str, str] | None:
 def _build(settings_file: Path, name: str, entry: Any, is_held: bool | None) -> nn.Module:
     """The part that a run's YAML file has under a name, if a model folder can describe it."""
     tag = entry.get("", "") if isinstance(entry, dict) else ""
-    found = re.fullmatch(r"!new:simple_spk\.(?:\w+\.)+(\w+)", tag)  # version 0.1 had other modules
+    # Version 0.1 had other modules. The module of an encoder of others must be listed by the user.
+    found = re.fullmatch(r"!new:simple_spk\.(?:\w+\.)+(\w+)", tag)
+    if found is None and name == "encoder":
+        found = re.fullmatch(r"!new:((?:\w+\.)+\w+)", tag)
     if found is None:
         raise ValueError(
             f"{settings_file}: {name} is no class of simple_spk with its arguments: let python "

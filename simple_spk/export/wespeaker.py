@@ -1,7 +1,8 @@
 """Import of WeSpeaker's ResNet-18 and ResNet-34, with the same embeddings.
 
-Only weights are read from avg_model.pt. The rest is as in its recipes: speech at 16 kHz, Kaldi's
-filterbank with a Hamming window and no dither at test time, mean normalization, cosine scores.
+Only weights are read, from avg_model.pt or an ONNX file. The rest is as in its recipes: speech at
+16 kHz, Kaldi's filterbank with a Hamming window and no dither at test time, mean normalization,
+cosine scores.
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,9 @@ import torch
 from torch import Tensor
 
 from simple_spk import SAMPLE_RATE
+from simple_spk.export.imported_weights import encoder_with, read_weights
+from simple_spk.export.wespeaker_onnx import read_wespeaker_onnx
 from simple_spk.inference.model import Model
-from simple_spk.inference.model_folder import build_part
-from simple_spk.io.tensor_file import read_tensors
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
 from simple_spk.models.similarity import CosineSimilarity
@@ -36,11 +37,10 @@ OTHERS = {
 
 
 def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> tuple[Model, int]:
-    """The model of avg_model.pt or of its folder, and the number of classifier weights left out."""
+    """The model of avg_model.pt, its folder or an ONNX file; the number of weights left out."""
     path = Path(path)
     path = path / "avg_model.pt" if path.is_dir() else path
-    found = read_tensors(path)
-    weights = {n: t.float() if t.is_floating_point() else t for n, t in found.items()}
+    weights = read_wespeaker_onnx(path) if path.suffix == ".onnx" else read_weights(path)
     dropped = sum(tensor.numel() for n, tensor in weights.items() if n.startswith(CLASSIFIER))
     weights = {n: tensor for n, tensor in weights.items() if not n.startswith(CLASSIFIER)}
     for part, architecture in OTHERS.items():
@@ -51,39 +51,34 @@ def import_wespeaker(path: str | Path, sample_rate: int = SAMPLE_RATE) -> tuple[
             some = ", ".join(list(weights)[:4])
             raise ValueError(f"{path} lacks {name} (it has {some}, ...); {SUPPORTED} imported")
     try:
-        encoder = _encoder(path, weights)  # without memory: its size is not checked yet
-        encoder.load_state_dict(_renamed(weights, encoder.state_dict()), assign=True)
+        encoder = encoder_with(path, ResNet.__name__, _arguments(weights), _renamed(weights))
     except (KeyError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
         raise ValueError(
             f"{path} does not have the shape of a ResNet-34 ({error}); {SUPPORTED} imported"
         ) from error
-    for name, tensor in weights.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise ValueError(f"{path}: {name} holds values that are not numbers")
     front_end = Fbank(sample_rate, encoder.num_mels, dither=0.0, window="hamming")
     model = Model(front_end, encoder, CosineSimilarity(), threshold=None)
     return model.frozen(), dropped
 
 
-def _encoder(path: Path, weights: Mapping[str, Tensor]) -> Any:
-    """An encoder with the sizes of the weights."""
+def _arguments(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The sizes of the weights as arguments of ``ResNet``."""
     blocks = [
         len({name.split(".")[1] for name in weights if name.startswith(f"{stage}.")})
         for stage in STAGES
     ]
     last = "seg_2.weight" if "seg_2.weight" in weights else "seg_1.weight"
     hidden_dim, pooled = weights["seg_1.weight"].shape
-    arguments = {
+    return {
         "num_mels": pooled // (2 * len(weights["layer4.0.conv2.weight"])) * 2 ** (len(STAGES) - 1),
         "width": len(weights["conv1.weight"]),
         "blocks": blocks,
         "embedding_dim": len(weights[last]),
         "output": {"hidden_dim": hidden_dim} if last == "seg_2.weight" else None,
     }
-    return build_part(str(path), "encoder", {"class": ResNet.__name__, "arguments": arguments})
 
 
-def _renamed(weights: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """WeSpeaker's weights by the names of ``ResNet``."""
     convolutions = {n: tensor for n, tensor in weights.items() if not n.startswith("seg_")}
     last = {name: weights[f"seg_1.{name}"] for name in ("weight", "bias")}
@@ -96,5 +91,4 @@ def _renamed(weights: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[
         scaled = matrix / (variance + torch.nn.BatchNorm1d(1).eps).sqrt()
         last = {"weight": scaled.float(), "bias": (bias - scaled @ mean).float()}
     output |= {f"output.linear.{name}": tensor for name, tensor in last.items()}
-    counts = {n: torch.tensor(0) for n in ours if n.endswith("num_batches_tracked")}
-    return counts | convolutions | output
+    return convolutions | output

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from simple_spk.models.fbank import Fbank
-from simple_spk.models.resnet import Block, ResNet, statistics_pooling
+from simple_spk.models.resnet import Block, ResNet
 
 MOST_TOGETHER, SAMPLES_TOGETHER = 32, 2**20  # of recordings that share a call: a minute at 16 kHz
 
@@ -81,7 +81,7 @@ class FoldedResNet:
                 if len(block.shortcut):
                     shortcut = _folded(block.shortcut[0], block.shortcut[1], dtype)
                 self.blocks.append((first, second, shortcut))
-        self.output = encoder.output
+        self.pool, self.output = encoder.pool, encoder.output
 
     def __call__(self, features: Tensor) -> Tensor:
         maps = self.stem(features.transpose(1, 2)[:, None].contiguous().to(self.dtype), "relu")
@@ -89,7 +89,7 @@ class FoldedResNet:
             inner = first(maps, "relu")
             maps = second.added_to(maps if shortcut is None else shortcut(maps), inner)
         with torch.autocast("cpu", enabled=False):
-            return self.output(statistics_pooling(maps.flatten(1, 2), None))
+            return self.output(self.pool(maps.flatten(1, 2), None))
 
 
 class _Convolution(NamedTuple):

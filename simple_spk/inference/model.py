@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.models.fbank import Fbank
-from simple_spk.models.saved_arguments import NAMES_BEFORE_FORMAT_3, renamed
+from simple_spk.models.saved_arguments import NAMES_BEFORE_FORMAT_3, NEWER_ARGUMENTS, renamed
 from simple_spk.models.similarity import Similarity
 
 
@@ -60,7 +60,8 @@ def fingerprint_of(parts: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Te
     """A hash of the class names, arguments and weights of parts of a model."""
     digest = hashlib.sha256()
     for class_name, arguments, weights in parts:
-        old_arguments = renamed(arguments, NAMES_BEFORE_FORMAT_3)
+        known = {n: a for n, a in arguments.items() if (n, a) not in NEWER_ARGUMENTS.items()}
+        old_arguments = renamed(known, NAMES_BEFORE_FORMAT_3)
         digest.update(json.dumps([class_name, old_arguments], sort_keys=True).encode())
         for name, tensor in sorted(renamed(weights, NAMES_BEFORE_FORMAT_3).items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -1,9 +1,9 @@
 """A trained model as a folder: model.safetensors (weights), config.yaml (plain data), README.md.
 
-Loading one executes nothing of it: classes are looked up by name in a fixed table, YAML is read by
-the safe loader, weights by safetensors. A folder may be damaged or malicious: sizes in its config
-are compared with those of its weights before memory is allocated, and a model whose embeddings are
-not finite is refused.
+Loading one executes nothing of it: classes are looked up by name in a fixed table, or in modules
+that the user lists (``own_encoders``), YAML is read by the safe loader, weights by safetensors. A
+folder may be damaged or malicious: sizes in its config are compared with those of its weights
+before memory is allocated, and a model whose embeddings are not finite is refused.
 """
 
 import hashlib
@@ -22,11 +22,16 @@ from torch import Tensor, nn
 from simple_spk import __version__
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.inference.model import Model, fingerprint_of
+from simple_spk.inference.own_encoders import own_class_name, own_encoder
 from simple_spk.io.array_file import open_safetensors
 from simple_spk.io.atomic_file import atomic_write
 from simple_spk.io.safe_yaml import read_plain_yaml
+from simple_spk.models.cam_plus_plus import CamPlusPlus
+from simple_spk.models.decibel_fbank import DecibelFbank
+from simple_spk.models.ecapa_tdnn import EcapaTdnn
 from simple_spk.models.embedding_head import IS_HELD, EmbeddingHead, arguments_without_hold
 from simple_spk.models.fbank import Fbank
+from simple_spk.models.redimnet import ReDimNet
 from simple_spk.models.resnet import ResNet
 from simple_spk.models.saved_arguments import NAMES_BEFORE_FORMAT_3, renamed, wrong_argument
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct
@@ -42,7 +47,7 @@ Tells whether recordings of speech have the same speaker. Made with simple_spk {
 | input | speech at {sample_rate} Hz, {num_mels} mel bands |
 | score | {similarity}{threshold} |
 | probabilities | {probabilities} |
-
+{own_encoder}
 ## Use
 
 ```python
@@ -65,6 +70,10 @@ simple-spk verify --model THIS_FOLDER one.wav other.wav
 No figures are stated. `simple-spk evaluate` measures error rates on a trial list.
 
 Files: `model.safetensors` (weights), `config.yaml` (plain data). Loading executes nothing of them.
+"""
+_OWN_ENCODER = """
+The encoder is the class `{0.__module__}.{0.__qualname__}`, which must be installed.
+Allow its import with `export SIMPLE_SPK_ENCODERS={0.__module__}`.
 """
 # The last line, an invisible comment with a hash of all before it, which detects edited cards.
 MARK = "<!-- written by simple_spk itself: {digest} -->\n"
@@ -98,14 +107,15 @@ def default_card(model: Model) -> str:
         threshold="" if model.threshold is None else f", accepting from {model.threshold:.4g}",
         probabilities=probabilities,
         training_data=model.training_data or "Not stated.",
+        own_encoder="" if type(encoder) in PARTS["encoder"] else _OWN_ENCODER.format(type(encoder)),
     )
     return text + _mark(text)
 
 
 FORMAT = 4
 PARTS: dict[str, tuple[type[nn.Module], ...]] = {
-    "front_end": (Fbank,),
-    "encoder": (ResNet,),
+    "front_end": (Fbank, DecibelFbank),
+    "encoder": (ResNet, EcapaTdnn, CamPlusPlus, ReDimNet),
     "similarity": (GeneralizedInnerProduct, CosineSimilarity),
 }
 FIELDS = ("format", "made_with", *PARTS, "threshold", "calibration", "training_data")
@@ -122,11 +132,22 @@ LIMITS: dict[str, tuple[float, float]] = {
     "shift_milliseconds": (1.0, 50.0),
     "lowest_hertz": (0.0, 400.0),
     "dither": (0.0, 1000.0),
+    "full_scale": (1.0, 32_768.0),
     "width": (1, 4096),
     "blocks": (1, 100),
     "stem_stride": (1, 8),
     "embedding_dim": (1, 65_536),
     "hidden_dim": (1, 65_536),
+    "channels": (1, 8192),
+    "pooled_channels": (1, 16_384),
+    "dilations": (1, 64),
+    "strides": (1, 8),
+    "reductions": (1, 4096),
+    "group_size": (1, 4096),
+    "growth": (1, 4096),
+    "layers": (1, 100),
+    "res2net_scale": (2, 64),
+    "attention_channels": (1, 8192),
     "angular_bias": (-1.0, 1.0),
     "scale": (1e-6, 1e6),
     "initial_length": (1e-6, 1e6),
@@ -145,11 +166,11 @@ def save_model(
     half_precision stores matrices and filters as 16-bit floats; they are loaded as 32-bit floats.
     """
     parts: dict[str, Any] = {name: getattr(model, name) for name in PARTS}
-    for name, part in parts.items():
-        if not isinstance(part, PARTS[name]):
-            raise ValueError(f"{name}: a model folder cannot describe a {type(part).__name__}")
+    described = {name: _describe(name, part) for name, part in parts.items()}
     weights = {}
     for name, tensor in nn.ModuleDict(parts).state_dict().items():
+        if tensor.dtype not in STORED_TYPES:
+            raise ValueError(f"{name} is of {tensor.dtype}: expected one of {[*STORED_TYPES]}")
         # Biases and statistics are few, and stay exact.
         is_halved = half_precision and tensor.is_floating_point() and tensor.ndim > 1
         weights[name] = (tensor.half() if is_halved else tensor).cpu().contiguous()
@@ -158,7 +179,7 @@ def save_model(
     config = {
         "format": FORMAT,
         "made_with": f"simple_spk {__version__}",
-        **{n: {"class": type(p).__name__, "arguments": p.arguments} for n, p in parts.items()},
+        **described,
         "threshold": model.threshold,
         "calibration": None if model.calibration is None else model.calibration.plain(),
         "training_data": model.training_data,
@@ -176,6 +197,18 @@ def save_model(
         config_file.write_text(text, encoding="utf-8")
         # not by save_file, whose files only their owner can read
         weights_file.write_bytes(save(weights))
+
+
+def _describe(name: str, part: Any) -> dict[str, Any]:
+    """The class and the arguments of a part, from which ``build_part`` builds it."""
+    cls = type(part)
+    if cls in PARTS[name]:
+        return {"class": cls.__name__, "arguments": part.arguments}
+    if name != "encoder":
+        raise ValueError(f"{name}: a model folder cannot describe a {cls.__name__}")
+    class_name = own_class_name(part)
+    _check_arguments(f"encoder {class_name}", cls, part.arguments)
+    return {"class": class_name, "arguments": part.arguments}
 
 
 def load_model(folder: str | Path) -> Model:
@@ -248,6 +281,9 @@ def build_part(where: str, name: str, entry: Any, is_held: bool | None = None) -
         raise ValueError(f"{where}: expected the fields class and arguments, found {_shown(entry)}")
     class_name, arguments = entry["class"], entry["arguments"]
     cls: Any = next((cls for cls in PARTS[name] if cls.__name__ == class_name), None)
+    is_ours = cls is not None
+    if cls is None and name == "encoder":
+        cls = own_encoder(where, class_name)
     if cls is None:
         known = ", ".join(known.__name__ for known in PARTS[name])
         raise ValueError(f"{where}: unknown class {_shown(class_name)}; known: {known}")
@@ -260,8 +296,8 @@ def build_part(where: str, name: str, entry: Any, is_held: bool | None = None) -
     if isinstance(arguments.get("output"), dict):
         _check_arguments(f"{where}, output", EmbeddingHead, arguments["output"])
     try:
-        # The memory of an encoder is allocated when its weights are read.
-        with torch.device("meta" if name == "encoder" else "cpu"):
+        # The memory of our encoders is allocated when their weights are read.
+        with torch.device("meta" if name == "encoder" and is_ours else "cpu"):
             return cls(**arguments)
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise ValueError(f"{where}: {error}") from error
@@ -273,7 +309,10 @@ def _check_arguments(where: str, cls: type[nn.Module], arguments: dict[str, Any]
     wrong = wrong_argument(constructor, arguments)
     if wrong is not None:
         value = _shown(arguments[wrong])
-        raise ValueError(f"{where}: {cls.__name__} takes no argument {wrong} of the value {value}")
+        raise ValueError(
+            f"{where}: {cls.__name__} takes no argument {wrong} of the value {value}: "
+            "it must be of its declared type"
+        )
     for name, value in arguments.items():
         values = value if isinstance(value, list) else [value]
         numbers = [one for one in values if type(one) in (int, float)]

@@ -28,7 +28,8 @@ class Fbank(nn.Module):
     With ``dither=0`` and ``mean_normalization=False`` the values equal Kaldi's. Dither (in units of
     16-bit samples) is added as noise in training; at test time its expected energy is added
     instead, so that digital silence looks the same in both and results are deterministic. The
-    window is Kaldi's default, Povey's, or the Hamming window of WeSpeaker.
+    window is Kaldi's default, Povey's, or the Hamming window of WeSpeaker. Full scale, to which the
+    floor of the logarithm is relative, is 32768 for Kaldi and 1 for 3D-Speaker.
     """
 
     window: Tensor
@@ -45,6 +46,7 @@ class Fbank(nn.Module):
         dither: float = 1.0,
         mean_normalization: bool = True,
         window: Window = "povey",
+        full_scale: float = INT16_SCALE,
     ) -> None:
         super().__init__()
         if window not in get_args(Window):
@@ -62,8 +64,8 @@ class Fbank(nn.Module):
         else:
             weights = torch.hamming_window(self.frame_samples, False, dtype=torch.float64)
         mel = _mel_matrix(sample_rate, self.transform_samples // 2, num_mels, lowest_hertz)
-        # brings samples to Kaldi's scale on the way
-        self.register_buffer("window", weights * INT16_SCALE, persistent=False)
+        # brings samples to full scale on the way
+        self.register_buffer("window", weights * full_scale, persistent=False)
         self.register_buffer("mel", mel.float(), persistent=False)
         # White noise is a sum of impulses of random height; their expected energies add up.
         impulses = torch.eye(self.frame_samples) * (dither / INT16_SCALE)
@@ -104,30 +106,39 @@ class Fbank(nn.Module):
             # Without noise, a spectrum may span more than the seven digits of single precision,
             # and the logarithm shows them all.
             waveforms = waveforms.double()
+        waveforms = self.padded(waveforms, lengths)
         block = BLOCK_FRAMES.get(waveforms.device.type, 2**15)
         rows = max(1, block * self.shift_samples // waveforms.shape[-1])
         energies = torch.cat([self._energies(part) for part in waveforms.split(rows)])
         return self.normalized_logarithms(energies, lengths)
 
+    def padded(self, waveforms: Tensor, lengths: Tensor | None) -> Tensor:
+        """The waveforms whose frames, from their first sample on, have the energies."""
+        return waveforms
+
     def normalized_logarithms(
         self, energies: Tensor, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """The features and lengths of ``forward``, from mel energies (n, frames, num_mels)."""
-        if not self.training:
-            energies = energies + self.dither_energies
-        features = energies.clamp(min=torch.finfo(torch.float32).eps).log()
         if lengths is None:
+            features = self.logarithms(energies)
             if self.mean_normalization:
                 features = features - features.mean(dim=1, keepdim=True)
             return features, None
         frame_lengths = self.num_frames(lengths)
-        positions = torch.arange(features.shape[1], device=features.device)
+        positions = torch.arange(energies.shape[1], device=energies.device)
         valid = (positions < frame_lengths[:, None])[..., None]
-        features = features * valid
+        features = self.logarithms(energies * valid) * valid
         if self.mean_normalization:
             mean = features.sum(dim=1, keepdim=True) / frame_lengths.clamp(min=1)[:, None, None]
             features = (features - mean) * valid
         return features, frame_lengths
+
+    def logarithms(self, energies: Tensor) -> Tensor:
+        """Log-mel energies (n, frames, num_mels)."""
+        if not self.training:
+            energies = energies + self.dither_energies
+        return energies.clamp(min=torch.finfo(torch.float32).eps).log()
 
     def _energies(self, waveforms: Tensor) -> Tensor:
         """Mel energies (n, frames, num_mels) of waveforms (n, samples)."""

@@ -79,6 +79,9 @@ NAMES_BEFORE_FORMAT_3 = {
     "centering": "centring",
 }
 
+# Arguments that version 0.1 did not have, with the values that it implied.
+NEWER_ARGUMENTS = {"full_scale": 32768.0, "pooling": "statistics"}
+
 
 def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Arguments or a state dict with other names, also in nested mappings and dotted names.

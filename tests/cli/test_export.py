@@ -101,6 +101,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an encoder of somebody's own": (
         lambda run: edit(run, "simple_spk.models.resnet.ResNet", "their.Encoder"),
+        "SIMPLE_SPK_ENCODERS=their",
+    ),
+    "an encoder that is no class with arguments": (
+        lambda run: edit(run, "!new:simple_spk.models.resnet.ResNet", "!apply:their.make"),
         "--test_only",
     ),
     "another size": (lambda run: edit(run, "width: 4", "width: 5"), "encoder.ckpt"),

@@ -2,7 +2,9 @@
 
 SOURCE is a training run (its model/ or, if training has not ended, its newest checkpoint), a
 checkpoint (RUN/checkpoints/CKPT...), a model folder, or owner/name on the Hugging Face Hub. With
---from wespeaker it is avg_model.pt of a ResNet-18 or ResNet-34 of WeSpeaker, or its folder.
+--from wespeaker it is avg_model.pt of a ResNet-18 or ResNet-34 of WeSpeaker, its folder, or its
+ONNX file; with --from speechbrain the folder of an ECAPA-TDNN (hyperparams.yaml and
+embedding_model.ckpt), of which nothing is executed; with --from 3dspeaker the weights of a CAM++.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from simple_spk.inference.model import Model
 
 LARGEST_CARD_BYTES = 10**7
+ORIGINS = ("wespeaker", "speechbrain", "3dspeaker")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,8 +36,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="folder: for simple-spk and Extractor (default); onnx: waveforms to embeddings in any "
         "runtime; speechbrain: for EncoderClassifier and SpeakerRecognition.from_hparams",
     )
-    what = "wespeaker: SOURCE is a model of WeSpeaker"
-    parser.add_argument("--from", dest="origin", choices=("wespeaker",), help=what)
+    what = "SOURCE is a model of this toolkit"
+    parser.add_argument("--from", dest="origin", choices=ORIGINS, help=what)
     what = "with --from wespeaker: sample rate of the training data (default %(default)s)"
     add_value(parser, "--sample-rate HERTZ", what, int, default=SAMPLE_RATE)
     add_value(parser, "--calibration JSON", "add this calibration, from simple-spk calibrate")
@@ -57,8 +60,8 @@ def run(options: Namespace) -> int:
         raise ValueError("name source and target: simple-spk export SOURCE TARGET")
     if options.half and options.format != "folder":
         raise ValueError(f"--half is for --format folder; {options.format} has 32-bit floats")
-    if options.sample_rate != SAMPLE_RATE and options.origin is None:
-        raise ValueError("--sample-rate is for --from wespeaker: other models store their own")
+    if options.sample_rate != SAMPLE_RATE and options.origin != "wespeaker":
+        raise ValueError("--sample-rate is for --from wespeaker: other models have their own")
     from simple_spk.export.onnx import export_onnx
     from simple_spk.export.speechbrain import export_speechbrain
     from simple_spk.inference.model_folder import CARD, LIMITS, load_model, save_model
@@ -86,12 +89,18 @@ def run(options: Namespace) -> int:
 
 def _read_source(options: Namespace) -> tuple["Model", str | None]:
     """The model to export, with the additions of the options, and its hand-written card."""
+    from simple_spk.export.speechbrain_ecapa import import_speechbrain
+    from simple_spk.export.three_d_speaker import import_three_d_speaker
     from simple_spk.export.training_run import find_model, load_trained
     from simple_spk.export.wespeaker import import_wespeaker
     from simple_spk.inference.model_folder import CARD, is_automatic, resolve
 
     card = None if options.card is None else _read_card(options.card)
-    if options.origin == "wespeaker":
+    if options.origin == "speechbrain":
+        model = import_speechbrain(options.source)
+    elif options.origin == "3dspeaker":
+        model = import_three_d_speaker(options.source)
+    elif options.origin == "wespeaker":
         model, dropped = import_wespeaker(options.source, options.sample_rate)
         if dropped:
             say(f"left out: the classifier of the training speakers, {dropped:,} weights")
