@@ -39,13 +39,13 @@ from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
 from simple_spk.io.atomic_file import atomic_write, write_text
 
 WHOLE = "whole"
-# A codec is a condition of its own, so that pairs share it: strangers then sound more alike.
-CONDITIONS = ("2s", "1s", "noise", "telephone", "amr_nb", "mp3", "opus")
-SECONDS = {"2s": 2.0, "1s": 1.0}
+CONDITIONS = ("2s", "1s", "noise", "telephone", "mp3")
 TEST_CONDITIONS = ("noise", "telephone", "mp3")  # test_2s.csv is from prepare.py
-# Of the test, and those drawn for calibration.
+# Levels and codecs of the test, and those drawn for calibration.
 NOISE_DB, DRAWN_NOISE_DB = 10.0, (0.0, 25.0)
 KBITS_PER_SECOND, DRAWN_KBITS = 32.0, (16.0, 64.0)
+DRAWN_LINES = ("telephone", "mulaw", "amr_nb")
+DRAWN_CODECS = ("mp3", "opus", "aac")
 # Of a corpus, so that none outweighs the others: strangers of a large one are less alike.
 MOST_NONTARGETS = 5000
 FEWEST_SPEAKERS = 3  # of a corpus, if any has them: two make a single pair
@@ -58,17 +58,20 @@ Waveform = NDArray[np.float32]
 def under_condition(path: Path, condition: str, seed: int, drawn: bool) -> Waveform:
     """A recording (samples,) under a condition, of the strength of the test or ``drawn``."""
     random = np.random.default_rng((1, seed))
-    if condition in SECONDS:
-        return read_crop(path, round(SECONDS[condition] * SAMPLE_RATE), 0.5, SAMPLE_RATE)
+    if condition.endswith("s"):
+        return read_crop(path, round(float(condition[:-1]) * SAMPLE_RATE), 0.5, SAMPLE_RATE)
     speech = read_recording(path, SAMPLE_RATE)
     if condition == "noise":
         level = random.uniform(*DRAWN_NOISE_DB) if drawn else NOISE_DB
         return with_noise(speech, np.resize(make_noise(random), len(speech)), float(level))
-    if condition in ("telephone", "amr_nb"):
-        limits = bit_rate_range(condition)
-        return through_codec(speech, condition, None if limits is None else limits[1])
-    kbits = random.uniform(*DRAWN_KBITS) if drawn else KBITS_PER_SECOND
-    return through_codec(speech, condition, float(kbits))
+    if condition == "telephone":
+        line = DRAWN_LINES[random.integers(len(DRAWN_LINES))] if drawn else "telephone"
+        limits = bit_rate_range(line)
+        return through_codec(speech, line, None if limits is None else limits[1])
+    if not drawn:
+        return through_codec(speech, condition, KBITS_PER_SECOND)
+    codec = DRAWN_CODECS[random.integers(len(DRAWN_CODECS))]
+    return through_codec(speech, codec, float(random.uniform(*DRAWN_KBITS)))
 
 
 def write_conditions(
