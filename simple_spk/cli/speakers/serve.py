@@ -59,7 +59,7 @@ def run(options: Namespace) -> None:
             remove_key(options.keys, options.remove_key)
             say(f"{options.remove_key} is removed from {options.keys}")
             return
-        print(add_key(options.keys, options.add_key, options.scopes))
+        say(add_key(options.keys, options.add_key, options.scopes))
         return
     for name in ("places", "rate", "most_megabytes", "upload_seconds", "decode_seconds"):
         if not getattr(options, name) > 0:
