@@ -125,7 +125,9 @@ def write_plot(path: Path, values: Mapping[Point, Sequence[float]], title: str) 
     axes.set_xticks(counts, map(str, counts))
     axes.minorticks_off()
     axes.grid(color="0.92")
-    axes.legend(frameon=False)
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False
+    )
     with atomic_write(path) as partial:
         figure.savefig(partial, format="png")
 
