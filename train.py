@@ -25,8 +25,12 @@ import dataclasses
 import logging
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+if missing := [name for name in ("speechbrain", "hyperpyyaml") if find_spec(name) is None]:
+    sys.exit(f"error: training needs {' and '.join(missing)}: pip install -e '.[train]'")
 
 import speechbrain as sb
 import torch

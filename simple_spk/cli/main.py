@@ -31,7 +31,7 @@ COMMANDS = {
     "metrics": "error rates of score files of any toolkit, with intervals",
     "compare": "compare two systems: difference, interval, p-value",
     "calibrate": "train a calibration, which turns scores into log likelihood ratios",
-    "export": "a trained model as a folder: ours, ONNX, SpeechBrain's; or from WeSpeaker",
+    "export": "a trained model as a folder: ours, ONNX, sherpa-onnx, SpeechBrain's; or from others",
 }
 
 IN_SPEAKERS = ("diarize", "cluster", "serve")  # in cli/speakers/: a folder holds at most 14 files

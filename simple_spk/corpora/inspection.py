@@ -21,6 +21,7 @@ from tqdm import tqdm
 from simple_spk import SAMPLE_RATE
 from simple_spk.data.audio import AudioError, is_silent, read_crop, read_header, read_recording
 from simple_spk.data.decoding import BadRecordingError
+from simple_spk.data.tar_store import open_recording
 
 FILES_PER_TASK = 64
 FULL_SCALE = 0.999
@@ -79,7 +80,7 @@ def inspect_file(path: str | Path, depth: Depth, with_digest: bool = False) -> A
             share = float(np.mean(np.abs(waveform) >= FULL_SCALE))
         digest = 0
         if with_digest:
-            with open(path, "rb") as file:
+            with open_recording(Path(path)) as file:
                 content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8))
             digest = int.from_bytes(content.digest(), "little")
         return AudioFacts(seconds, sample_rate, channels, silent, share, digest)

@@ -33,6 +33,7 @@ from simple_spk.data.decoding import (
     mean_of_channels,
     read_av_header,
 )
+from simple_spk.data.tar_store import fault_of_part, open_part, tar_part
 from simple_spk.io.input_file import file_size
 
 if TYPE_CHECKING:
@@ -154,17 +155,25 @@ def duration_seconds(path: str | Path) -> float:
 
 def _open(path: str | Path) -> soundfile.SoundFile | None:
     """The opened file, known to hold samples; None if its format is none of soundfile's."""
+    part = tar_part(path)
+    if part is not None and (fault := fault_of_part(part)) is not None:
+        raise AudioError(f"{path}: {fault}: complete the data, or correct the manifest")
     try:
-        if not file_size(Path(path), "audio file", "correct the path, or leave it out"):
+        cure = "correct the path, or leave it out"
+        if not (file_size(Path(path), "audio file", cure) if part is None else part.size):
             raise BadRecordingError(path, "empty", "has 0 bytes")
     except (FileNotFoundError, IsADirectoryError) as error:
         raise AudioError(str(error)) from error
     try:
-        file = soundfile.SoundFile(os.fsencode(path))  # a name need not be UTF-8
+        # A name need not be UTF-8.
+        source = os.fsencode(path) if part is None else open_part(part)
+        file = soundfile.SoundFile(source)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:  # TypeError: *.raw
         if getattr(error, "code", None) == 1:  # libsndfile's code for an unknown format
             return None
-        with open(path, "rb"):  # the operating system says better why it refuses a file
+        with open(
+            path if part is None else part.tar, "rb"
+        ):  # the operating system says better why it refuses a file
             pass
         reason = getattr(error, "error_string", error)
         raise BadRecordingError(path, "not audio", f"is not readable audio ({reason})") from error

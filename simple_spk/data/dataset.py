@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -14,7 +13,7 @@ from simple_spk import SAMPLE_RATE
 from simple_spk.data.audio import read_crop
 from simple_spk.data.augmentation import Augmentation
 from simple_spk.data.decoding import AudioError
-from simple_spk.data.manifest import Manifest, read_manifest
+from simple_spk.data.manifest import Manifest, read_manifest, sessions_of_rows
 from simple_spk.data.samplers import Crop, SpeakerSampler
 
 
@@ -96,14 +95,12 @@ def speaker_crop_loader(
 
     ``augmentation`` is made here, once the data is prepared, because it reads lists of noises.
     With ``folders_are_sessions``, recordings in one folder are of one session, as the videos of
-    VoxCeleb and the chapters of LibriSpeech are: a batch has a speaker's from different ones.
+    VoxCeleb and the chapters of LibriSpeech are: a batch has a speaker's from different ones. A
+    column session of the manifest tells it instead, if there is one.
     """
     utterances = read_manifest(manifest, with_ids=False)
     if folders_are_sessions:
-        number_of: dict[str, int] = {}
-        folders = (file.rpartition("/")[0] for file in utterances.files)
-        numbers = (number_of.setdefault(folder, len(number_of)) for folder in folders)
-        sampling["session_of_row"] = np.fromiter(numbers, np.int32, len(utterances))
+        sampling["session_of_row"] = sessions_of_rows(utterances)
     sampler = SpeakerSampler(utterances.speaker_of_row, sample_rate=sample_rate, **sampling)
     made = None if augmentation is None else augmentation()
     dataset = CropDataset(utterances, sample_rate, made)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk import LONGEST_SECONDS, SAMPLE_RATE
-from simple_spk.io.input_file import open_file
+from simple_spk.data.tar_store import open_recording, tar_part
 
 # Containers of recordings only: playlists and the like would make FFmpeg open other files.
 _CONTAINERS = "aac,ac3,aiff,amr,asf,avi,caf,eac3,flac,flv,matroska,mov,mp3,mpegts,ogg,w64,wav,webm"
@@ -135,14 +135,15 @@ def read_av_header(path: str | Path, longest_seconds: float = LONGEST_SECONDS) -
 
 def _open(path: str | Path) -> av.container.InputContainer:
     """The opened file, known to hold an audio stream."""
-    with open_file(Path(path), "audio file") as file:  # with clearer errors than FFmpeg's
+    with open_recording(Path(path)) as file:  # with clearer errors than FFmpeg's
         head = file.read(_HEAD_BYTES)
     if not head:
         raise BadRecordingError(path, "empty", "has 0 bytes")
     try:
         # FFmpeg knows names in UTF-8 only.
         is_utf8 = not any("\udc80" <= letter <= "\udcff" for letter in str(path))
-        name = f"file:{path}" if is_utf8 else open(path, "rb")  # noqa: SIM115
+        is_named = is_utf8 and tar_part(path) is None
+        name = f"file:{path}" if is_named else open_recording(Path(path))
         container = av.open(name, options=_OPTIONS, metadata_errors="replace")
     except av.FFmpegError as error:
         kind, details = "truncated", "lacks its index (moov atom)"

@@ -1,22 +1,39 @@
 """The table of utterances: which file, how long, which speaker."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.data import text_table
+from simple_spk.data.decoding import AudioError
+from simple_spk.data.tar_store import EXPECTED, MARK, fault_of_part, tar_part
 from simple_spk.data.text_table import FileTable
 from simple_spk.schedules import StepwiseValue
 
 COLUMNS = ("ID", "wav", "duration", "spk_id")
+SESSION = "session"  # a further column, of recordings whose folders do not tell their sessions
 
 
 class Manifest(FileTable):
     """A table of recordings, which are the files, and their speakers, which are the classes."""
 
-    wav = FileTable.file
+    def wav(self, row: int) -> Path:
+        """The path of a recording, or its place in a tar file (``data/tar_store.py``)."""
+        path = self.file(row)
+        if MARK not in self.files[row]:
+            return path
+        try:
+            part = tar_part(path)
+        except ValueError:
+            fault: str | None = EXPECTED
+        else:
+            fault = None if part is None else fault_of_part(part)
+        if fault is not None:
+            cell = f"{self.path}, recording {row + 1}: wav is {self.files[row][:200]!r}"
+            raise AudioError(f"{cell}; {fault}: complete the data, or correct the manifest")
+        return path
 
     @property
     def speakers(self) -> tuple[str, ...]:
@@ -37,6 +54,17 @@ def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
     return text_table.read_file_table(Manifest, path, COLUMNS, with_ids)
 
 
+def sessions_of_rows(manifest: Manifest) -> NDArray[np.int32]:
+    """The number (n,) of each row's session: its column session, or else the folder of its file."""
+    names: Iterable[str] = (file.rpartition("/")[0] for file in manifest.files)
+    if text_table.has_column(manifest.path, SESSION):
+        frames = text_table.csv_frames(manifest.path, [SESSION])
+        names = (name for _, frame in frames for name in frame[SESSION])
+    number_of: dict[str, int] = {}
+    numbers = (number_of.setdefault(name, len(number_of)) for name in names)
+    return np.fromiter(numbers, np.int32, len(manifest))
+
+
 def count_speakers(
     path: str | Path, speeds: Sequence[float] | Mapping[int, Sequence[float]] = (1.0,)
 ) -> int:
@@ -51,10 +79,12 @@ def write_manifest(
     wavs: Sequence[str],
     durations_seconds: Sequence[float],
     speakers: Sequence[str],
+    sessions: Sequence[str] | None = None,
 ) -> None:
     """Write a manifest; paths in ``wavs`` are absolute, or relative to its folder."""
     durations = [f"{duration:.3f}" for duration in durations_seconds]
-    text_table.write_table(path, dict(zip(COLUMNS, (ids, wavs, durations, speakers), strict=True)))
+    columns = dict(zip(COLUMNS, (ids, wavs, durations, speakers), strict=True))
+    text_table.write_table(path, columns if sessions is None else columns | {SESSION: sessions})
 
 
 def read_speakers(path: str | Path, recordings: Sequence[str]) -> NDArray[np.int64]:

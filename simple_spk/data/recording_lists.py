@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from simple_spk.data.audio import RECORDING_SUFFIXES, AudioError, read_header
 from simple_spk.data.manifest import read_manifest
+from simple_spk.data.tar_store import file_of
 from simple_spk.io.input_file import read_file
 
 LARGEST_BYTES, MOST_RECORDINGS = 2**28, 2**22  # of a list
@@ -91,7 +92,9 @@ def _of_list(path: Path) -> NamedRecordings:
 def _beside(list_path: Path, name: str) -> Path:
     """The path of a list's recording: relative to the list, or else to the current folder."""
     beside = list_path.parent / name
-    return beside if os.path.exists(beside) else Path(name)  # no error of a name that is too long
+    return (
+        beside if os.path.exists(file_of(beside)) else Path(name)
+    )  # no error of a name that is too long
 
 
 def _audio_below(folder: Path) -> tuple[list[Path], list[Path]]:

@@ -287,6 +287,13 @@ def write_table(path: str | Path, columns: Mapping[str, Sequence[str]]) -> None:
         writer.writerows(zip(*columns.values(), strict=True))
 
 
+def has_column(path: Path, name: str) -> bool:
+    """Whether the first line of a CSV file names this column."""
+    with open_file(path, "table") as file:
+        head = first_line(file, path) or b""
+    return name in next(_rows_by_line(path, 1, iter([head.rstrip(b"\r")])), [])
+
+
 def csv_frames(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, pl.DataFrame]]:
     """Blocks of rows of a CSV file as texts in these columns, each with its first line's number."""
     with open_file(path, "table") as file:

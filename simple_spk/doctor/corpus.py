@@ -18,6 +18,7 @@ from simple_spk import SAMPLE_RATE
 from simple_spk.corpora.inspection import AudioFacts, Depth, inspect_files
 from simple_spk.data.audio import AUDIO_SUFFIXES, SHORTEST_SECONDS
 from simple_spk.data.manifest import read_manifest
+from simple_spk.data.tar_store import fault_of_part, tar_part
 from simple_spk.data.text_table import first_line, misfit, number_of, open_text, read_fields
 from simple_spk.data.voxceleb_lists import TOTALS, part_of
 from simple_spk.doctor.finding import Finding, Status, name_files, not_checked
@@ -359,7 +360,10 @@ def _walk(folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tupl
 
 
 def _size(path: str) -> int:
-    """The bytes of a file; -1 if there is none (or a link to nothing)."""
+    """The bytes of a recording; -1 if there is none (or a link to nothing)."""
+    part = tar_part(path)
+    if part is not None:
+        return part.size if fault_of_part(part) is None else -1
     try:
         return os.stat(path).st_size
     except FileNotFoundError:

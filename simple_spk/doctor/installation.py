@@ -42,11 +42,12 @@ def check_installation(folders: Iterable[Path] = ()) -> list[Finding]:
     """Versions, audio formats, processors and memory; free space on the disks of ``folders``."""
     python = f"{platform.python_version()} ({sys.executable})"
     speechbrain = _version("speechbrain")
-    install = 'pip install "speechbrain>=1.1,<1.2" (only training needs it)'
+    install = "pip install -e '.[train]' (only training needs it)"
+    absent = Status.NOTE if speechbrain == NOT_INSTALLED else Status.PROBLEM
     findings = [
         _check("Python", sys.version_info >= (3, 10), python, "install Python 3.10 or newer"),
         _torch(),
-        _check("SpeechBrain", speechbrain.startswith("1.1"), speechbrain, install),
+        _check("SpeechBrain", speechbrain.startswith("1.1"), speechbrain, install, absent),
         _sound_formats(),
         _aac(),
         *_processors(),

@@ -1,17 +1,25 @@
-"""Embeddings on disk: .npz, .safetensors, or the .ark and .scp of Kaldi; nothing is executed."""
+"""Embeddings on disk: .npz, .safetensors, .parquet or Kaldi's .ark and .scp; nothing is executed.
+
+A folder of Parquet parts, as the shards of ``simple-spk embed`` write it, is read as one file.
+"""
 
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from simple_spk.io import parquet_parts
 from simple_spk.io.array_file import open_safetensors, read_arrays
 from simple_spk.io.atomic_file import atomic_write
 from simple_spk.io.input_file import file_size
+
+PARQUET = parquet_parts.SUFFIX
+FORMATS = (".npz", ".safetensors", ".ark", PARQUET)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +69,11 @@ class Embeddings:
 
 def check_format(path: Path, ids: Sequence[str]) -> None:
     """Raise if the format that the suffix names cannot store these ids."""
-    if path.suffix not in (".npz", ".safetensors", ".ark"):
-        what = "expected a name that ends in .npz, .safetensors or .ark (with an .scp beside it)"
-        raise ValueError(f"{path}: {what}")
+    if path.suffix not in FORMATS:
+        what = ".npz, .safetensors, .parquet or .ark (with an .scp beside it)"
+        raise ValueError(f"{path}: expected a name that ends in {what}")
+    if path.suffix == PARQUET:
+        parquet_parts.check_texts(path, ids)
     if path.suffix == ".ark":
         from simple_spk.evaluation.kaldi_files import check_names  # rarely needed
 
@@ -74,13 +84,20 @@ def check_format(path: Path, ids: Sequence[str]) -> None:
 
 
 def write_embeddings(
-    path: str | Path, ids: Sequence[str], embeddings: NDArray[np.float32], origin: str | None = None
+    path: str | Path,
+    ids: Sequence[str],
+    embeddings: NDArray[np.float32],
+    origin: str | None = None,
+    files: Sequence[str] = (),
+    stamp: str | None = None,
 ) -> None:
     """Write ids and embeddings (n, dim) in the format of the suffix, atomically.
 
     ``.ark`` for Kaldi, with an .scp beside it; ``.safetensors`` and ``.npz`` with the arrays
     ``ids`` and ``embeddings`` (in safetensors, ids are bytes of UTF-8, one id a line).
-    ``origin`` names the model that made them; Kaldi files cannot store it.
+    ``.parquet`` with the columns id, embedding, length (the Euclidean norm), model (``origin``) and
+    path (``files``, n of them); ``stamp`` tells what it was made of. ``origin`` names the model
+    that made them; Kaldi files cannot store it.
     """
     path = Path(path)
     check_format(path, ids)
@@ -89,6 +106,13 @@ def write_embeddings(
         from simple_spk.evaluation.kaldi_files import write_vectors
 
         write_vectors(path, named.ids, named.matrix)
+        return
+    if path.suffix == PARQUET:
+        parquet_parts.check_texts(path, files)
+        columns: dict[str, Any] = {"length": np.linalg.norm(named.matrix, axis=1)}
+        columns |= {"model": [origin] * len(ids)} if origin is not None else {}
+        columns |= {"path": list(files)} if files else {}
+        parquet_parts.write_vectors(path, named.ids, named.matrix, columns, stamp)
         return
     with atomic_write(path) as partial:
         if path.suffix == ".safetensors":
@@ -102,9 +126,14 @@ def write_embeddings(
                 np.savez(file, ids=names, embeddings=named.matrix, origin=np.array(origin or ""))
 
 
-def read_embeddings(path: str | Path) -> Embeddings:
-    """The embeddings of an .npz, .safetensors, .ark or .scp file."""
+def read_embeddings(path: str | Path, names: Sequence[str] | None = None) -> Embeddings:
+    """The embeddings of an .npz, .safetensors, .parquet, .ark or .scp file, or a folder of parts.
+
+    ``names`` are the ids that the caller needs: of Parquet, no others are kept in memory.
+    """
     path = Path(path)
+    if path.suffix == PARQUET or path.is_dir():
+        return _read_parquet(path, names)
     if not file_size(path, "embeddings", "make them with simple-spk embed"):
         raise ValueError(f"{path} is empty: make it again")
     if path.suffix in (".ark", ".scp"):
@@ -123,6 +152,12 @@ def read_embeddings(path: str | Path) -> Embeddings:
     if matrix.dtype.kind != "f":
         raise ValueError(f"{path}: embeddings are of type {matrix.dtype}; expected floats")
     return Embeddings(ids, matrix.astype(np.float32, copy=False), path, origin)
+
+
+def _read_parquet(path: Path, names: Sequence[str] | None) -> Embeddings:
+    """The embeddings of a Parquet file or a folder of parts, all or those of some ids."""
+    ids, matrix, origin = parquet_parts.read_vectors(path, names)
+    return Embeddings(ids, matrix, path, origin)
 
 
 def _read_npz(path: Path) -> tuple[list[str], NDArray[np.generic], str | None]:

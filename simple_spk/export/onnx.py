@@ -7,6 +7,7 @@ check a runtime.
 
 import logging
 import warnings
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -72,18 +73,19 @@ class WaveformEncoder(nn.Module):
 def export_onnx(folder: str | Path, model: Model) -> None:
     """Write a model as a folder with an ONNX file, its configuration and its parity check."""
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
-        raise ValueError("writing ONNX needs onnx and onnxscript: pip install onnx onnxscript")
+        raise ValueError("writing ONNX needs onnx and onnxscript: pip install -e '.[onnx]'")
     folder = Path(folder)
     encoder = WaveformEncoder(model.front_end, model.encoder).eval()
-    waveforms, lengths = _parity_waveforms(model.front_end.sample_rate)
+    waveforms, lengths = parity_waveforms(model.front_end.sample_rate)
     with torch.no_grad():  # of the model itself, not of its rewritten front end
         embeddings = model.encoder(*model.front_end(waveforms, lengths))
+    number = torch.export.Dim("n")
+    samples = torch.export.Dim("samples", min=model.front_end.frame_samples)
+    shapes = {"waveforms": {0: number, 1: samples}, "lengths": {0: number}}
     with atomic_write(folder / GRAPH) as partial:
-        _write_graph(partial, encoder, waveforms, lengths)
-    parity = {"waveforms": waveforms, "lengths": lengths, "embeddings": embeddings}
-    with atomic_write(folder / PARITY) as partial:
-        partial.write_bytes(save({name: tensor.numpy() for name, tensor in parity.items()}))
-    write_text(folder / CONFIG, _HOW_TO_USE + _describe(model, embeddings.shape[1]))
+        write_graph(partial, encoder, {"waveforms": waveforms, "lengths": lengths}, shapes)
+    write_parity(folder / PARITY, waveforms, lengths, embeddings)
+    write_text(folder / CONFIG, _HOW_TO_USE + describe(model, embeddings.shape[1]))
 
 
 def check_onnx(folder: str | Path) -> float:
@@ -92,10 +94,10 @@ def check_onnx(folder: str | Path) -> float:
     Each stored waveform is embedded alone, and padded in a batch with the others.
     """
     folder = Path(folder)
-    parity = _read_parity(folder / PARITY)
+    parity = read_parity(folder / PARITY)
     waveforms, lengths, expected = (parity[n] for n in ("waveforms", "lengths", "embeddings"))
     if find_spec("onnxruntime") is None:
-        raise ValueError("checking ONNX needs onnxruntime: pip install onnxruntime")
+        raise ValueError("checking ONNX needs onnxruntime: pip install -e '.[onnx]'")
     import onnxruntime
 
     graph = folder / GRAPH
@@ -120,27 +122,39 @@ def relative_difference(found: NDArray[np.floating], expected: NDArray[np.floati
     return float(np.nan_to_num(differences, nan=np.inf, posinf=np.inf).max())
 
 
-def _write_graph(path: Path, encoder: WaveformEncoder, waveforms: Tensor, lengths: Tensor) -> None:
-    """Write the graph of an encoder, for any number of recordings of any length."""
-    number = torch.export.Dim("n")
-    samples = torch.export.Dim("samples", min=encoder.front_end.frame_samples)
+def write_graph(
+    path: Path,
+    encoder: nn.Module,
+    inputs: dict[str, Tensor],
+    dynamic_shapes: dict[str, Any],
+    metadata: Mapping[str, object] | None = None,
+) -> None:
+    """Write the graph of an encoder of these inputs, whose shapes may differ as stated."""
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports its internals
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             encoder,
-            (waveforms, lengths),
-            input_names=["waveforms", "lengths"],
+            tuple(inputs.values()),
+            input_names=list(inputs),
             output_names=["embeddings"],
-            dynamic_shapes={"waveforms": {0: number, 1: samples}, "lengths": {0: number}},
+            dynamic_shapes=dynamic_shapes,
             dynamo=True,
             verbose=False,
         )
     assert program is not None  # None is for the older exporter
+    program.model.metadata_props.update({n: str(value) for n, value in (metadata or {}).items()})
     program.save(path)
 
 
-def _describe(model: Model, embedding_dim: int) -> str:
+def write_parity(path: Path, waveforms: Tensor, lengths: Tensor, embeddings: Tensor) -> None:
+    """Write waveforms (n, samples) and their embeddings, with which a runtime is checked."""
+    parity = {"waveforms": waveforms, "lengths": lengths, "embeddings": embeddings}
+    with atomic_write(path) as partial:
+        partial.write_bytes(save({name: tensor.numpy() for name, tensor in parity.items()}))
+
+
+def describe(model: Model, embedding_dim: int) -> str:
     """The configuration of the graph as YAML."""
     arguments: dict[str, Any] = model.similarity.arguments  # type: ignore[assignment]
     numbers = {name: value for name, value in arguments.items() if isinstance(value, float)}
@@ -158,7 +172,7 @@ def _describe(model: Model, embedding_dim: int) -> str:
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
 
 
-def _parity_waveforms(sample_rate: int) -> tuple[Tensor, Tensor]:
+def parity_waveforms(sample_rate: int) -> tuple[Tensor, Tensor]:
     """Harmonic tones in noise, (n, samples) padded with zeros, and their lengths (n,)."""
     generator = np.random.default_rng(0)
     lengths = [round(seconds * sample_rate) for seconds in PARITY_SECONDS]
@@ -172,7 +186,7 @@ def _parity_waveforms(sample_rate: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(waveforms), torch.tensor(lengths)
 
 
-def _read_parity(path: Path) -> dict[str, NDArray[Any]]:
+def read_parity(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of the parity check, of consistent shapes."""
     try:
         with open_safetensors(path, "parity check", "name an export --format onnx") as file:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simple_spk.data.tar_store import file_of
 from simple_spk.distributed import gather_objects, rank
 from simple_spk.evaluation.embedding_files import Embeddings, read_embeddings, write_embeddings
 from simple_spk.inference.batch_embedding import embedding_bar
@@ -154,6 +155,12 @@ class EmbeddingStore:
             failed[index] = "it changed while the others were embedded"
         return dict(sorted(made.items()))
 
+    def digest(self) -> str:
+        """A hash of the model and of all recordings as they are now."""
+        stamps = np.array([self._stamp(index) for index in range(len(self.paths))], np.int64)
+        content = b"".join([self.plan.encode(), *self.keys, stamps.tobytes()])
+        return hashlib.sha256(content).hexdigest()
+
     def remove(self) -> None:
         """Delete all parts; the plan last, so that a run killed meanwhile knows them as its own."""
         for path in [*self._parts_of_plan(), *self.folder.glob("*.partial")]:
@@ -165,7 +172,7 @@ class EmbeddingStore:
     def _stamp(self, index: int) -> tuple[int, int]:
         """Size and time of a recording, which tell whether it has changed."""
         try:
-            state = self.paths[index].stat()
+            state = file_of(self.paths[index]).stat()
         except OSError:
             return (-1, -1)
         return state.st_size, state.st_mtime_ns

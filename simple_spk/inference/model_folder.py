@@ -131,6 +131,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "frame_milliseconds": (1.0, 50.0),
     "shift_milliseconds": (1.0, 50.0),
     "lowest_hertz": (0.0, 400.0),
+    "highest_hertz": (1.0, 48_000.0),
     "dither": (0.0, 1000.0),
     "full_scale": (1.0, 32_768.0),
     "width": (1, 4096),

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from simple_spk import SAMPLE_RATE
 from simple_spk.data.audio import duration_seconds
 from simple_spk.data.manifest import read_manifest, read_speakers
+from simple_spk.data.tar_store import file_of
 from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
 from simple_spk.data.voxceleb_lists import list_name
 from simple_spk.distributed import rank
@@ -247,7 +248,7 @@ def locate_recordings(
             raise FileNotFoundError(f"no audio folder at {audio_folder}: correct the path")
         paths = [Path(audio_folder, name) for name in names]
     if not missing:
-        exists = zip(names, paths, ask_all(Path.is_file, paths, "find", progress), strict=True)
+        exists = zip(names, paths, ask_all(_is_there, paths, "find", progress), strict=True)
         missing = [f"{name} at {path}" for name, path, is_file in exists if not is_file]
         place = "their places"
     if missing:
@@ -257,6 +258,11 @@ def locate_recordings(
             "data or correct the list"
         )
     return LocatedRecordings(names, paths, durations)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether the file of a recording exists."""
+    return file_of(path).is_file()
 
 
 class VerificationEvaluation:

@@ -29,7 +29,8 @@ class Fbank(nn.Module):
     16-bit samples) is added as noise in training; at test time its expected energy is added
     instead, so that digital silence looks the same in both and results are deterministic. The
     window is Kaldi's default, Povey's, or the Hamming window of WeSpeaker. Full scale, to which the
-    floor of the logarithm is relative, is 32768 for Kaldi and 1 for 3D-Speaker.
+    floor of the logarithm is relative, is 32768 for Kaldi and 1 for 3D-Speaker. The highest band
+    ends at half of the sample rate, or at ``highest_hertz``.
     """
 
     window: Tensor
@@ -47,15 +48,23 @@ class Fbank(nn.Module):
         mean_normalization: bool = True,
         window: Window = "povey",
         full_scale: float = INT16_SCALE,
+        highest_hertz: float | None = None,
     ) -> None:
         super().__init__()
         if window not in get_args(Window):
             raise ValueError(f"the window must be one of {get_args(Window)}, not {window!r}")
+        highest = sample_rate / 2 if highest_hertz is None else highest_hertz
+        if not lowest_hertz < highest <= sample_rate / 2:
+            raise ValueError(
+                f"highest_hertz must be above lowest_hertz, {lowest_hertz:g}, and at most half of "
+                f"the sample rate, {sample_rate / 2:g}; it is {highest:g}"
+            )
         self.sample_rate = sample_rate
         self.num_mels = num_mels
         self.frame_samples = int(sample_rate * frame_milliseconds / 1000)
         self.shift_samples = int(sample_rate * shift_milliseconds / 1000)
         self.dither = dither
+        self.full_scale = full_scale
         self.mean_normalization = mean_normalization
         self.transform_samples = 2 ** math.ceil(math.log2(self.frame_samples))
         self.ends_at_zero = window == "povey"
@@ -63,7 +72,8 @@ class Fbank(nn.Module):
             weights = torch.hann_window(self.frame_samples, False, dtype=torch.float64).pow(0.85)
         else:
             weights = torch.hamming_window(self.frame_samples, False, dtype=torch.float64)
-        mel = _mel_matrix(sample_rate, self.transform_samples // 2, num_mels, lowest_hertz)
+        bins = self.transform_samples // 2
+        mel = _mel_matrix(sample_rate, bins, num_mels, lowest_hertz, highest)
         # brings samples to full scale on the way
         self.register_buffer("window", weights * full_scale, persistent=False)
         self.register_buffer("mel", mel.float(), persistent=False)
@@ -161,13 +171,15 @@ class Fbank(nn.Module):
         return torch.view_as_real(torch.fft.rfft(frames, n=self.transform_samples))
 
 
-def _mel_matrix(sample_rate: int, bins: int, num_mels: int, lowest_hertz: float) -> Tensor:
+def _mel_matrix(
+    sample_rate: int, bins: int, num_mels: int, lowest_hertz: float, highest_hertz: float
+) -> Tensor:
     """The matrix (bins, num_mels) of triangular filters, equally spaced on Kaldi's mel scale."""
 
     def mel(hertz: Tensor) -> Tensor:
         return 1127.0 * torch.log1p(hertz / 700.0)
 
-    lowest, highest = mel(torch.tensor([lowest_hertz, sample_rate / 2], dtype=torch.float64))
+    lowest, highest = mel(torch.tensor([lowest_hertz, highest_hertz], dtype=torch.float64))
     edges = (
         torch.linspace(0.0, 1.0, num_mels + 2, dtype=torch.float64) * (highest - lowest) + lowest
     )

@@ -80,7 +80,7 @@ NAMES_BEFORE_FORMAT_3 = {
 }
 
 # Arguments that version 0.1 did not have, with the values that it implied.
-NEWER_ARGUMENTS = {"full_scale": 32768.0, "pooling": "statistics"}
+NEWER_ARGUMENTS = {"full_scale": 32768.0, "pooling": "statistics", "highest_hertz": None}
 
 
 def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

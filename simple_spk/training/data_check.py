@@ -15,6 +15,7 @@ from typing import Any
 
 from simple_spk.corpora.inspection import SILENT, Depth, inspect_files
 from simple_spk.data.manifest import Manifest
+from simple_spk.data.tar_store import MARK
 
 MOST_INSPECTED = 2000
 FOLDERS_KEPT = 4096  # listings, for manifests that are not sorted
@@ -56,11 +57,14 @@ class _Places(Sequence[str]):
 
     def __init__(self, manifest: Manifest) -> None:
         self.files, self.folder = manifest.files, str(manifest.path.parent)
+        self.manifest = manifest
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, row: Any) -> Any:
+        if MARK in self.files[row]:  # which is checked
+            return str(self.manifest.wav(row))
         return os.path.join(self.folder, self.files[row])
 
 
@@ -71,7 +75,8 @@ def missing_files(paths: Sequence[str]) -> list[str]:
     ['/nowhere/a.wav']
     """
     names_in = functools.lru_cache(FOLDERS_KEPT)(_names_in)
-    places = (os.path.split(path) for path in paths)
+    # Places in tar files were checked when they were named.
+    places = (os.path.split(path) for path in paths if MARK not in path)
     return [os.path.join(*place) for place in places if place[1] not in names_in(place[0])]
 
 

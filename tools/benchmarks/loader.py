@@ -54,7 +54,7 @@ def loader_candidates(
     manifest_path = folder / f"{audio_format}.csv"
     names = [f"{number}.{audio_format}" for number in range(RECORDINGS)]
     for number, name in enumerate(names):
-        soundfile.write(folder / name, _speech(number, data), RATE)
+        soundfile.write(folder / name, speech_of(number, data), RATE)
     speakers = [f"s{number // 4}" for number in range(RECORDINGS)]
     write_manifest(manifest_path, names, names, [SECONDS] * RECORDINGS, speakers)
     manifest = read_manifest(manifest_path)
@@ -98,7 +98,7 @@ def _read_from_start(wav: str, start: int, samples: int) -> torch.Tensor:
     return read_audio({"file": wav, "start": start, "stop": start + samples})
 
 
-def _speech(number: int, data: Path | None) -> np.ndarray:
+def speech_of(number: int, data: Path | None) -> np.ndarray:
     """Real speech joined to 20 s if there is any, else noise with the envelope of speech."""
     data = data or (
         Path(os.environ["SIMPLE_SPK_DATA"]) if "SIMPLE_SPK_DATA" in os.environ else None

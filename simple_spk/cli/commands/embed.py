@@ -1,4 +1,4 @@
-"""Embeddings of audio files, folders of them, or lists, as one file.
+"""Embeddings of audio files, folders of them, or lists, as one file or as Parquet parts.
 
 An interrupted run resumes: finished embeddings are kept in FILE.parts until all are done.
 Recordings that cannot be used are named; the others are written, and the exit code is 1.
@@ -6,11 +6,16 @@ A LIST is .txt or .scp with 'path' or 'id path' in each line, or a manifest (.cs
 
 To share the work among processes, or with --device cuda among GPUs:
 torchrun --nproc_per_node=N --no-python simple-spk embed ...
+
+For jobs that do not know of each other, such as those of a Slurm array, --shard I/N embeds the
+I-th of N parts of the list (I from 1 to N), and -o FOLDER takes a Parquet file of each. A part that
+is complete is not embedded again.
 """
 
-from argparse import ArgumentParser, Namespace
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,18 +24,48 @@ from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.data.recording_lists import find_recordings
 from simple_spk.distributed import gather_objects, join_group, leave_group, own_device, rank
-from simple_spk.evaluation.embedding_files import check_format, write_embeddings
+from simple_spk.evaluation.embedding_files import PARQUET, check_format, write_embeddings
+from simple_spk.io.parquet_parts import check_parts, part_name, read_stamp
 
 if TYPE_CHECKING:
     from simple_spk.inference.embedding_store import EmbeddingStore
+
+Item = TypeVar("Item")
+
+
+class Shard(NamedTuple):
+    """One of several consecutive parts of a list, counted from 1."""
+
+    number: int
+    total: int
+
+    @classmethod
+    def read(cls, text: str) -> "Shard":
+        """The shard of a text such as 3/8."""
+        match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
+        shard = cls(0, 0) if match is None else cls(int(match[1]), int(match[2]))
+        if not 1 <= shard.number <= shard.total:
+            what = "expected I/N with I from 1 to N, such as 3/8"
+            raise ArgumentTypeError(f"{text!r} is no shard: {what}")
+        return shard
+
+    def of(self, items: list[Item]) -> list[Item]:
+        """The items of this shard; the sizes of shards differ by one at most."""
+        count = len(items)
+        first = count * (self.number - 1) // self.total
+        return items[first : count * self.number // self.total]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of embed."""
     what = "audio files, folders of them, lists (.txt, .scp) or manifests (.csv)"
     add_value(parser, "audio FILE|FOLDER|LIST", what, nargs="+")
-    what = "file to write: .npz, .safetensors, or .ark (with an .scp)"
-    add_value(parser, "-o --output FILE", what, required=True)
+    what = (
+        ".npz, .safetensors, .parquet or .ark (with an .scp) to write, or a folder of Parquet parts"
+    )
+    add_value(parser, "-o --output FILE|FOLDER", what, required=True)
+    what = "embed only the I-th of N equal parts of the list"
+    add_value(parser, "--shard I/N", what, Shard.read, default=Shard(1, 1))
     add_model(parser, with_workers=True)
 
 
@@ -46,11 +81,26 @@ def run(options: Namespace) -> int:
             f"left out {len(left_out)} files that are not audio by their names ({first}"
             f"{', ...' if len(left_out) > 3 else ''}): name those that are"
         )
-    check_outputs([options.output], [*paths, *options.audio])
-    check_format(options.output, ids)
+    output, shard = options.output, options.shard
+    if len(ids) < shard.total:
+        raise ValueError(
+            f"--shard: {len(ids)} recordings have no {shard.total} parts: ask for less"
+        )
+    ids, paths = shard.of(ids), shard.of(paths)
+    if not output.suffix or output.is_dir():
+        check_parts(output, shard.total)
+        output = output / part_name(*shard)
+    check_outputs([output], [*paths, *options.audio])
+    check_format(output, ids)
     extractor = load_extractor(options, own_device(options.device))
     made_by = f"{extractor.fingerprint} in {options.precision}"
-    store = EmbeddingStore(options.output, made_by, ids, paths)
+    store = EmbeddingStore(output, made_by, ids, paths)
+    is_done = output.suffix == PARQUET and read_stamp(output) == store.digest()
+    if any(gather_objects(is_done)):
+        if rank() == 0:
+            say(f"{len(ids)} embeddings are in {output} already")
+        leave_group(0)
+        return 0
     with store.held():
         if rank() == 0 and not store.begin():
             warn(f"note: {store.folder} was of another model: starting anew")
@@ -60,7 +110,7 @@ def run(options: Namespace) -> int:
             warn(f"{len(ids) - len(missing)} of {len(ids)} embeddings are there already")
         failed = store.fill(extractor, missing, options.workers)
         if rank() == 0:
-            _write(options.output, ids, store, failed, extractor.fingerprint)
+            _write(output, ids, store, failed, extractor.fingerprint)
     code = 1 if failed else 0
     leave_group(code)
     return code
@@ -78,7 +128,9 @@ def _write(
     for index in sorted(failed):  # all of them, so that they can be repaired
         warn(f"not embedded: {ids[index]}: {failed[index]}")
     matrix = np.stack(list(done.values()))
-    write_embeddings(output, [ids[index] for index in done], matrix, fingerprint)
+    files = [str(store.paths[index]) for index in done]
+    stamp = None if failed else store.digest()  # of a complete file only
+    write_embeddings(output, [ids[index] for index in done], matrix, fingerprint, files, stamp)
     say(f"{len(done)} embeddings of dimension {matrix.shape[1]} in {output}")
     if failed:
         warn(

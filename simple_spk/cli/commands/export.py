@@ -1,4 +1,4 @@
-"""Export a trained model as a folder: for simple_spk, as one ONNX file, or for SpeechBrain.
+"""Export a trained model as a folder: for simple_spk, as ONNX, for sherpa-onnx or SpeechBrain.
 
 SOURCE is a training run (its model/ or, if training has not ended, its newest checkpoint), a
 checkpoint (RUN/checkpoints/CKPT...), a model folder, or owner/name on the Hugging Face Hub. With
@@ -8,6 +8,7 @@ embedding_model.ckpt), of which nothing is executed; with --from 3dspeaker the w
 """
 
 from argparse import ArgumentParser, Namespace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,10 +32,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(parser, "target TARGET", "folder to create", nargs="?")
     parser.add_argument(
         "--format",
-        choices=("folder", "onnx", "speechbrain"),
+        choices=("folder", "onnx", "sherpa", "speechbrain"),
         default="folder",
         help="folder: for simple-spk and Extractor (default); onnx: waveforms to embeddings in any "
-        "runtime; speechbrain: for EncoderClassifier and SpeakerRecognition.from_hparams",
+        "runtime; sherpa: for sherpa-onnx; "
+        "speechbrain: for EncoderClassifier and SpeakerRecognition.from_hparams",
     )
     what = "SOURCE is a model of this toolkit"
     parser.add_argument("--from", dest="origin", choices=ORIGINS, help=what)
@@ -46,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(parser, "--card MD", what)
     what = "store weights as 16-bit floats: half the size"
     parser.add_argument("--half", action="store_true", help=what)
-    what = "only compare the embeddings of a runtime with those stored in an ONNX export"
+    what = "only compare the embeddings of a runtime with those stored in an ONNX or sherpa export"
     add_value(parser, "--check FOLDER", what)
 
 
@@ -63,6 +65,7 @@ def run(options: Namespace) -> int:
     if options.sample_rate != SAMPLE_RATE and options.origin != "wespeaker":
         raise ValueError("--sample-rate is for --from wespeaker: other models have their own")
     from simple_spk.export.onnx import export_onnx
+    from simple_spk.export.sherpa import export_sherpa
     from simple_spk.export.speechbrain import export_speechbrain
     from simple_spk.inference.model_folder import CARD, LIMITS, load_model, save_model
 
@@ -78,13 +81,20 @@ def run(options: Namespace) -> int:
             save_model(partial, model, card, options.half)
             load_model(partial)  # raises if the export cannot be loaded
         else:
-            write = {"onnx": export_onnx, "speechbrain": export_speechbrain}[options.format]
-            write(partial, model)
+            writers = {
+                "onnx": export_onnx,
+                "sherpa": export_sherpa,
+                "speechbrain": export_speechbrain,
+            }
+            writers[options.format](partial, model)
             if card is not None:
                 write_text(partial / CARD, card)
     size = sum(path.stat().st_size for path in target.iterdir())
     say(f"wrote {target} ({size / 1e6:.1f} MB)")
-    return _check(target) if options.format == "onnx" else 0
+    is_checked = options.format == "onnx" or (
+        options.format == "sherpa" and find_spec("sherpa_onnx") is not None
+    )
+    return _check(target) if is_checked else 0
 
 
 def _read_source(options: Namespace) -> tuple["Model", str | None]:
@@ -128,10 +138,11 @@ def _read_card(path: Path) -> str:
 
 
 def _check(folder: Path) -> int:
-    """Compare the embeddings of an ONNX runtime with those of PyTorch; 1 if they differ."""
+    """Compare the embeddings of a runtime with those of PyTorch; 1 if they differ."""
     from simple_spk.export.onnx import LARGEST_DIFFERENCE, check_onnx
+    from simple_spk.export.sherpa import GRAPH, check_sherpa
 
-    difference = check_onnx(folder)
+    difference = check_sherpa(folder) if (folder / GRAPH).is_file() else check_onnx(folder)
     holds = difference <= LARGEST_DIFFERENCE
     verdict = "equal to PyTorch's" if holds else "NOT those of PyTorch"
     measured = f"greatest relative difference {difference:.2g} (at most {LARGEST_DIFFERENCE:g})"

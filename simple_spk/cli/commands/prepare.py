@@ -1,4 +1,4 @@
-"""Prepare VoxCeleb for training: convert audio, write manifests and trial lists.
+"""Prepare VoxCeleb for training: convert audio, write manifests, trial lists and tar files.
 
 All corpora can share one TARGET, the data folder of hparams/simple_resnet34.yaml or, with musan and
 rooms, of hparams/simple_resnet34_modern.yaml.
@@ -10,6 +10,7 @@ from argparse import ArgumentParser, Namespace, _SubParsersAction
 from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_value
 from simple_spk.corpora.tables import PreparedCorpus, count_kinds
+from simple_spk.corpora.tar_shards import SHARD_MEGABYTES, store_recordings
 from simple_spk.corpora.voxceleb import prepare_voxceleb1, prepare_voxceleb2
 from simple_spk.data.voxceleb_lists import TOTALS
 from simple_spk.distributed import usable_cores
@@ -35,6 +36,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     musan = _add_corpus(corpora, "musan", purpose, "noise, music and speech")
     purpose = "write TARGET/rooms.csv, the room impulse responses (RIRS_NOISES) to train with"
     rooms = _add_corpus(corpora, "rooms", purpose, "simulated_rirs")
+    purpose = "copy the recordings of any manifest into tar files, with a manifest that reads them"
+    shards = corpora.add_parser("shards", help=purpose, description=purpose.capitalize())
+    add_value(shards, "source MANIFEST", "manifest (.csv), such as DATA/train.csv")
+    add_value(shards, "target TARGET", "folder to write: shard-0000.tar, ... and the manifest")
+    what = f"size of a tar file (default {SHARD_MEGABYTES})"
+    add_value(shards, "--shard-megabytes N", what, float, default=SHARD_MEGABYTES)
     for in_place in (first, musan, rooms):
         in_place.description = f"{in_place.description}. The audio files stay where they are."
         add_value(in_place, "--workers N", "files read at a time (default 8)", int, default=8)
@@ -53,6 +60,11 @@ def _add_corpus(
 
 def run(options: Namespace) -> int:
     """Prepare, and print what was written; 1 if some recordings cannot be used."""
+    if options.corpus == "shards":
+        with lock_folder(options.target / ".shards", "preparing"):
+            stored = store_recordings(options.source, options.target, options.shard_megabytes)
+        say(f"{stored.recordings} recordings in {stored.tars} tar files, in {stored.manifest}")
+        return 0
     if options.workers < 1:
         raise ValueError(f"--workers is {options.workers}, but must be at least 1")
     with contextlib.ExitStack() as locks:

@@ -16,13 +16,16 @@ from simple_spk.cli.summaries import show_summaries, summary_options
 from simple_spk.data.trials import read_trials
 from simple_spk.evaluation.bootstrap import REPLICATES
 from simple_spk.evaluation.embedding_files import read_embeddings
-from simple_spk.evaluation.enrollment import read_durations
+from simple_spk.evaluation.enrollment import read_durations, recordings_needed
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of score."""
-    what = "from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark or .scp"
-    add_value(parser, "--embeddings FILE", what, required=True)
+    what = (
+        "from simple-spk embed, or of another toolkit: .npz, .safetensors, .ark, .scp, .parquet or "
+        "a folder of Parquet parts, of which only the recordings of the trials are kept in memory"
+    )
+    add_value(parser, "--embeddings FILE|FOLDER", what, required=True)
     what = "score as this model does: model folder, or owner/name on the Hugging Face Hub"
     add_value(parser, "--model MODEL", what, str)
     add_similarity(parser, "without --model: ")
@@ -46,7 +49,7 @@ def run(options: Namespace) -> None:
     check_outputs([*outputs, options.json, options.report, options.det], inputs_of(options))
     summary = summary_options(lists, options)
     how = scoring_options(options, summary.metrics)
-    embeddings = read_embeddings(options.embeddings)
+    embeddings = read_embeddings(options.embeddings, recordings_needed(lists, how.enrollments))
     if options.model is None:
         similarity = named_similarity(options)
     else:
