@@ -13,6 +13,7 @@ from torch import nn
 
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.evaluation.ratio_spread import Spread
+from simple_spk.inference import speech_detector
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import load_model, save_model
 from simple_spk.losses.simple import SimPLELoss
@@ -49,6 +50,14 @@ def no_lazy_modules() -> Iterator[None]:
     """Remove the lazy modules that a test imported."""
     yield
     remove_lazy_modules()
+
+
+@pytest.fixture(autouse=True)
+def speech_by_energy(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Find speech by energy, also where silero-vad is installed: synthetic sounds are not speech to
+    it. Tests of the detector itself have the marker silero_vad."""
+    if request.node.get_closest_marker("silero_vad") is None:
+        monkeypatch.setattr(speech_detector, "_session", lambda: None)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ Writes to DATA, which prepare.py made:
   equal and under different conditions of both sides; enrolled models are of 1 to 5 recordings.
   Corpora of one session per speaker sound more alike than two sessions of a person do: conditions
   make up for that;
-* background.csv: some recordings of some training speakers of each corpus, whose mean embedding
-  tells typical recordings from others;
+* background.csv: a recording of some training speakers of each corpus, each under one condition;
+  what is similar to many of them is typical;
 * test_conditions.csv: the recordings of the test list of --test-corpus in noise, through a
   telephone line and a codec.
 
@@ -39,17 +39,17 @@ from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
 from simple_spk.io.atomic_file import atomic_write, write_text
 
 WHOLE = "whole"
-CONDITIONS = ("2s", "1s", "noise", "telephone", "mp3")
+# A codec is a condition of its own, so that pairs share it: strangers then sound more alike.
+CONDITIONS = ("2s", "1s", "noise", "telephone", "amr_nb", "mp3", "opus")
+SECONDS = {"2s": 2.0, "1s": 1.0}
 TEST_CONDITIONS = ("noise", "telephone", "mp3")  # test_2s.csv is from prepare.py
-# Levels and codecs of the test, and those drawn for calibration.
+# Of the test, and those drawn for calibration.
 NOISE_DB, DRAWN_NOISE_DB = 10.0, (0.0, 25.0)
 KBITS_PER_SECOND, DRAWN_KBITS = 32.0, (16.0, 64.0)
-DRAWN_LINES = ("telephone", "mulaw", "amr_nb")
-DRAWN_CODECS = ("mp3", "opus", "aac")
 # Of a corpus, so that none outweighs the others: strangers of a large one are less alike.
 MOST_NONTARGETS = 5000
 FEWEST_SPEAKERS = 3  # of a corpus, if any has them: two make a single pair
-BACKGROUND_SPEAKERS, BACKGROUND_RECORDINGS = 150, 4  # of a corpus, of a speaker
+BACKGROUND_SPEAKERS = 100  # of a corpus, with one recording each
 MODEL_SIZES = (1, 1, 1, 2, 3, 5)  # recordings of enrolled models, each as often
 
 Waveform = NDArray[np.float32]
@@ -58,20 +58,17 @@ Waveform = NDArray[np.float32]
 def under_condition(path: Path, condition: str, seed: int, drawn: bool) -> Waveform:
     """A recording (samples,) under a condition, of the strength of the test or ``drawn``."""
     random = np.random.default_rng((1, seed))
-    if condition.endswith("s"):
-        return read_crop(path, round(float(condition[:-1]) * SAMPLE_RATE), 0.5, SAMPLE_RATE)
+    if condition in SECONDS:
+        return read_crop(path, round(SECONDS[condition] * SAMPLE_RATE), 0.5, SAMPLE_RATE)
     speech = read_recording(path, SAMPLE_RATE)
     if condition == "noise":
         level = random.uniform(*DRAWN_NOISE_DB) if drawn else NOISE_DB
         return with_noise(speech, np.resize(make_noise(random), len(speech)), float(level))
-    if condition == "telephone":
-        line = DRAWN_LINES[random.integers(len(DRAWN_LINES))] if drawn else "telephone"
-        limits = bit_rate_range(line)
-        return through_codec(speech, line, None if limits is None else limits[1])
-    if not drawn:
-        return through_codec(speech, condition, KBITS_PER_SECOND)
-    codec = DRAWN_CODECS[random.integers(len(DRAWN_CODECS))]
-    return through_codec(speech, codec, float(random.uniform(*DRAWN_KBITS)))
+    if condition in ("telephone", "amr_nb"):
+        limits = bit_rate_range(condition)
+        return through_codec(speech, condition, None if limits is None else limits[1])
+    kbits = random.uniform(*DRAWN_KBITS) if drawn else KBITS_PER_SECOND
+    return through_codec(speech, condition, float(kbits))
 
 
 def write_conditions(
@@ -160,7 +157,7 @@ def run(data_folder: Path, test_corpus: str) -> None:
 
 
 def write_background(table: Path, recordings: Manifest) -> None:
-    """Write a manifest of random recordings of random speakers, as many of each corpus."""
+    """Write random recordings of random speakers, as many of each corpus, and their manifest."""
     random = np.random.default_rng(0)
     of_corpus: dict[str, dict[str, list[str]]] = {}
     for name, row in recordings.row_of_id.items():
@@ -170,13 +167,9 @@ def write_background(table: Path, recordings: Manifest) -> None:
     for of_speaker in of_corpus.values():
         speakers = sorted(of_speaker)
         for place in random.permutation(len(speakers))[:BACKGROUND_SPEAKERS].tolist():
-            names = of_speaker[speakers[place]]
-            chosen += [names[i] for i in random.permutation(len(names))[:BACKGROUND_RECORDINGS]]
-    rows = [recordings.row_of_id[name] for name in chosen]
-    wavs = [str(recordings.wav(row)) for row in rows]
-    seconds = [float(recordings.durations_seconds[row]) for row in rows]
-    speakers = [recordings.speakers[recordings.speaker_of_row[row]] for row in rows]
-    write_manifest(table, chosen, wavs, seconds, speakers)
+            chosen.append(str(random.choice(of_speaker[speakers[place]])))
+    names = itertools.cycle((WHOLE, *CONDITIONS))
+    write_conditions(table, recordings, {name: [next(names)] for name in chosen}, drawn=True)
 
 
 def thinned(trials: Trials, random: np.random.Generator) -> NDArray[np.int64]:

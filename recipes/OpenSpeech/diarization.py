@@ -6,13 +6,18 @@ in how windows become speakers:
 
 * simple_spk: average linkage of log likelihood ratios, cut at 0; nothing is tuned;
 * prior: the same with --same-prior, which --tune finds, too;
+* told: the same with the true number of speakers;
 * cosine: average linkage of cosines by scikit-learn, cut at --cosine, which --tune finds: the
   threshold with the least error on another folder of conversations;
+* centroid: linkage of the centroids of normalized embeddings by SciPy, which pyannote.audio
+  uses, too, cut at the distance --centroid, which --tune finds;
 * spectral: cosines of which each window keeps the largest, a Laplacian whose eigengap gives the
   number of speakers, and k-means.
 
 DER is that of pyannote.metrics with 0.25 s left out on either side of a boundary (its collar of
-0.5), and without overlapping speech. JER leaves nothing out. Needs the extra [diarization-metrics].
+0.5), and without overlapping speech. JER leaves nothing out. Intervals of 95 % and those of paired
+differences from simple_spk are of a bootstrap over conversations. Needs the extra
+[diarization-metrics].
 """
 
 import argparse
@@ -49,7 +54,9 @@ COLLAR_SECONDS = 0.5  # pyannote's: half of it on either side
 MOST_SPEAKERS = 10  # of the eigengap
 KEPT_SHARE, FEWEST_KEPT = 0.1, 6  # of the cosines of a window, as in WeSpeaker
 COSINES = np.round(np.arange(0.1, 0.9, 0.05), 2)
+DISTANCES = np.round(np.arange(0.5, 1.3, 0.05), 2)  # of unit vectors
 PRIORS = (0.5, 0.4, 0.33, 0.25, 0.2, 0.1, 0.05)
+REPLICATES = 10_000  # of the bootstrap
 
 Groups = NDArray[np.int64]
 
@@ -85,9 +92,11 @@ def embedded(folder: Path, extractor: Extractor) -> list[Case]:
     return cases
 
 
-def by_linkage(case: Case, likeness: Likeness) -> tuple[Groups, int]:
-    """Our speakers of windows."""
-    return speaker_groups(case.items, case.windows, likeness, Wanted(), case.name)
+def by_linkage(case: Case, likeness: Likeness, is_told: bool = False) -> tuple[Groups, int]:
+    """Our speakers of windows, perhaps as many as there are."""
+    number = len({turn.speaker for turn in case.true})
+    wanted = Wanted(number, number) if is_told else Wanted()
+    return speaker_groups(case.items, case.windows, likeness, wanted, case.name)
 
 
 def by_cosine(case: Case, threshold: float) -> tuple[Groups, int]:
@@ -100,6 +109,26 @@ def by_cosine(case: Case, threshold: float) -> tuple[Groups, int]:
     found = AgglomerativeClustering(
         None, metric="precomputed", linkage="average", distance_threshold=1.0 - threshold
     ).fit_predict(1.0 - cosines)
+    return _large_groups(case, rows, found, seconds)
+
+
+def by_centroid(case: Case, distance: float) -> tuple[Groups, int]:
+    """Centroid linkage of unit vectors, cut at a distance; small groups are left to the others."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    rows, _, seconds = _long_windows(case)
+    if len(rows) < 2:
+        return np.zeros(len(case.items), np.int64), 1
+    units = case.items.embeddings[rows].astype(np.float64)
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    found = fcluster(linkage(units, "centroid"), distance, "distance") - 1
+    return _large_groups(case, rows, found, seconds)
+
+
+def _large_groups(
+    case: Case, rows: Groups, found: Groups, seconds: NDArray[np.float64]
+) -> tuple[Groups, int]:
+    """Groups of all windows from those of some; -1 for small groups and the other windows."""
     totals = np.bincount(found, seconds)
     large = np.flatnonzero(totals >= min(LEAST_SPEAKER_SECONDS, totals.max()))
     numbers = np.full(len(totals), -1)
@@ -181,11 +210,40 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {"der": sum(parts.values()), **parts, "jer": jer, "right_number": right, "extra": extra}
 
 
-def line(name: str, found: dict[str, float]) -> str:
+def resampled(rows: list[dict[str, Any]]) -> NDArray[np.float64]:
+    """DER and JER in percent (2, replicates) of conversations drawn with replacement.
+
+    The same are drawn for each system, so that differences are paired.
+    """
+    drawn = np.random.default_rng(0).integers(len(rows), size=(REPLICATES, len(rows)))
+    errors = np.array([row["miss"] + row["false_alarm"] + row["confusion"] for row in rows])
+    totals, jer = np.array([[row["total"], row["jer"]] for row in rows]).T
+    der = errors[drawn].sum(axis=1) / totals[drawn].sum(axis=1)
+    return 100.0 * np.stack([der, jer[drawn].mean(axis=1)])
+
+
+def interval(values: NDArray[np.float64], sign: str = "") -> str:
+    """The middle 95 % of values."""
+    low, high = np.percentile(values, [2.5, 97.5])
+    return f"[{low:{sign}.1f}, {high:{sign}.1f}]"
+
+
+def line(name: str, rows: list[dict[str, Any]]) -> str:
     """A row of a table."""
-    cells = [f"{found[key]:.1f}" for key in ("der", "miss", "false_alarm", "confusion", "jer")]
+    found, (der, jer) = summary(rows), resampled(rows)
+    cells = [f"{found['der']:.1f} {interval(der)}"]
+    cells += [f"{found[key]:.1f}" for key in ("miss", "false_alarm", "confusion")]
+    cells += [f"{found['jer']:.1f} {interval(jer)}"]
     cells += [f"{found['right_number']:.0f}", f"{found['extra']:+.2f}"]
     return f"| {name} | {' | '.join(cells)} |"
+
+
+def difference(name: str, rows: list[dict[str, Any]], ours: list[dict[str, Any]]) -> str:
+    """A row of a table: by how much errors of a system are above ours."""
+    found, own = summary(rows), summary(ours)
+    der, jer = resampled(rows) - resampled(ours)
+    cells = [f"{found[key] - own[key]:+.1f}" for key in ("der", "jer")]
+    return f"| {name} | {cells[0]} {interval(der, '+')} | {cells[1]} {interval(jer, '+')} |"
 
 
 def _best(results: dict[float, list[dict[str, Any]]]) -> float:
@@ -202,17 +260,20 @@ def main() -> None:
     parser.add_argument("--model", metavar="MODEL")
     parser.add_argument("--tune", type=Path, metavar="CONVERSATIONS")
     parser.add_argument("--cosine", type=float, default=0.5, help="(default 0.5)")
+    parser.add_argument("--centroid", type=float, default=0.8, help="(default 0.8)")
     parser.add_argument("--same-prior", type=float, default=0.25, help="(default 0.25)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     extractor = Extractor.load(options.model)
     likeness, model = Likeness(extractor.model), extractor.model
-    cosine, prior = options.cosine, options.same_prior
+    cosine, prior, distance = options.cosine, options.same_prior, options.centroid
     if options.tune is not None:
         tuned = embedded(options.tune, extractor)
         cosine = _best(
             {float(x): measured(tuned, partial(by_cosine, threshold=x), likeness) for x in COSINES}
         )
+        centroids = {float(x): partial(by_centroid, distance=x) for x in DISTANCES}
+        distance = _best({x: measured(tuned, way, likeness) for x, way in centroids.items()})
         ways = {p: partial(by_linkage, likeness=Likeness(model, p)) for p in PRIORS}
         prior = _best({p: measured(tuned, way, likeness) for p, way in ways.items()})
     start = time.process_time()
@@ -225,14 +286,19 @@ def main() -> None:
     systems: dict[str, Callable[[Case], tuple[Groups, int]]] = {
         "simple_spk": partial(by_linkage, likeness=likeness),
         f"simple_spk, prior {prior:g}": partial(by_linkage, likeness=Likeness(model, prior)),
+        "simple_spk, number told": partial(by_linkage, likeness=likeness, is_told=True),
         f"cosine {cosine:g}": partial(by_cosine, threshold=cosine),
+        f"centroid {distance:g}": partial(by_centroid, distance=distance),
         "spectral": by_spectrum,
     }
     print("| | DER | miss | false alarm | confusion | JER | right number | extra speakers |")
     print("|---|---|---|---|---|---|---|---|")
     results = {name: measured(cases, system, likeness) for name, system in systems.items()}
     for name, rows in results.items():
-        print(line(name, summary(rows)))
+        print(line(name, rows))
+    print("| paired difference from simple_spk | DER | JER |\n|---|---|---|")
+    for name, rows in list(results.items())[1:]:
+        print(difference(name, rows, results["simple_spk"]))
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in results["simple_spk"]:
         speakers, overlap, noise = row["kind"]
@@ -240,9 +306,10 @@ def main() -> None:
         for kind in (f"{speakers} speakers", f"overlap {overlap}", noise, corpus):
             groups[kind].append(row)
     for kind, rows in groups.items():
-        print(line(f"simple_spk, {kind}", summary(rows)))
+        print(line(f"simple_spk, {kind}", rows))
     if options.json is not None:
-        write_json(options.json, {"cosine": cosine, "same_prior": prior, "systems": results})
+        settings = {"cosine": cosine, "centroid": distance, "same_prior": prior}
+        write_json(options.json, settings | {"systems": results})
 
 
 if __name__ == "__main__":

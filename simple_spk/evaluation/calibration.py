@@ -12,6 +12,7 @@ counts as if it had scored like the targets, and one target like the non-targets
 limited by the number of trials (as with Platt's smoothed labels, but for any prior).
 """
 
+import base64
 import json
 import math
 import sys
@@ -31,9 +32,11 @@ from simple_spk.io.input_file import read_file
 VERSION = 3
 FEWEST_FALSE_ACCEPTS = 10  # expected in a list: with fewer, a rate counts as not measured
 RIDGE = 1e-9  # on weights of standardized features: bounds that of a feature that adds nothing
-LARGEST_BYTES = 100_000  # of a file
+LARGEST_BYTES = 2_000_000  # of a file
 DURATION = "log_duration"  # suffix of the names of the quality measures of durations
 TYPICALITY = "typicality"  # the name of the measure by a background
+NEAREST_SHARE = 0.015  # of a background, whose inner products count
+BLOCK_ROWS = 4096  # of embeddings that are compared with a background at a time
 # Measures of the sound of recordings: the logarithms of the seconds of speech and of how many they
 # are, the signal-to-noise ratio, and 1 for a telephone's band (0 otherwise).
 SOUND_MEASURES = ("log_speech", "log_recordings", "signal_to_noise_db", "narrow_band")
@@ -63,9 +66,9 @@ class Calibration:
     # Least and greatest value of each measure; one outside is clipped: nothing is known about it.
     quality_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     quality_means: dict[str, float] = field(default_factory=dict)
-    # The mean embedding of many speakers, or none: the measure of typicality is the inner product
-    # with it. Strangers with typical voices and channels have higher scores.
-    background: tuple[float, ...] = ()
+    # Embeddings of other speakers for the measure of typicality, as ``pack_background`` writes
+    # them, or none. Strangers with typical voices and channels have higher scores.
+    background: str = ""
     # The ratios of both classes; unknown in old files.
     nontarget_spread: Spread | None = None
     target_spread: Spread | None = None
@@ -164,7 +167,8 @@ class Calibration:
             content |= new | {"nontarget_spread": None, "target_spread": None}
         if problem := _problem(content):
             raise ValueError(problem)
-        content["background"] = tuple(map(float, content["background"]))
+        if isinstance(content["background"], list):  # of an old file: the mean of the speakers
+            content["background"] = pack_background(np.array(content["background"], ndmin=2))
         ranges = content["quality_ranges"]
         content["quality_ranges"] = {name: (float(a), float(b)) for name, (a, b) in ranges.items()}
         for name in ("nontarget_spread", "target_spread"):
@@ -215,7 +219,7 @@ def train_calibration(
 
     Minimizes the cross-entropy of the labels at ``target_prior``, a convex function, by Newton's
     method with exact derivatives; features are standardized inside, so their units do not matter.
-    ``background`` (dim,) is that of the measure of typicality, if there is one.
+    ``background`` (m, dim) is that of the measure of typicality, if there is one.
     """
     if not 0.0 < target_prior < 1.0:
         raise ValueError(f"target_prior must lie strictly between 0 and 1, not {target_prior}")
@@ -252,7 +256,7 @@ def train_calibration(
             for name, values in zip(measure_names, columns[1:], strict=True)
         },
         quality_means=dict(zip(measure_names, means[1:].tolist(), strict=True)),
-        background=() if background is None else tuple(map(float, background)),
+        background="" if background is None else pack_background(background),
     )
     ratios = trained.apply(columns[0], quality)
     measures = dict(zip(measure_names, columns[1:], strict=True))
@@ -269,12 +273,12 @@ def quality_measures(
     durations_seconds: NDArray[np.floating] | None = None,
     embeddings: NDArray[np.floating] | None = None,
     measures: Quality | None = None,
-    background: ArrayLike = (),
+    background: str = "",
 ) -> dict[str, Values]:
     """Quality measures (n,) of trials whose sides (n,) are rows of what is known of recordings.
 
     Of ``durations_seconds`` (recordings,) the logarithm, of ``embeddings`` (recordings, dim) the
-    length, which grows with the confidence of a SimPLE encoder, and with a ``background`` (dim,)
+    length, which grows with the confidence of a SimPLE encoder, and with a packed ``background``
     the typicality, and of further ``measures``
     (recordings,) by name; of all of them the lesser and the greater of the two sides, so that
     enrollment and test can change places. Their difference is the mismatch of the sides.
@@ -282,22 +286,39 @@ def quality_measures(
     lengths = None
     if embeddings is not None:
         lengths = np.linalg.norm(embeddings.astype(np.float64), axis=1)
-        if np.size(background):
+        if background:
             measures = {**(measures or {}), TYPICALITY: typicality(embeddings, background)}
     of_recordings = recording_measures(durations_seconds, lengths, measures)
     first, second = ({n: v[side] for n, v in of_recordings.items()} for side in (enroll, test))
     return pair_measures(first, second)
 
 
-def typicality(embeddings: NDArray[np.floating], background: ArrayLike) -> Values:
-    """The inner products (n,) of embeddings (n, dim) with a background (dim,)."""
-    mean = np.asarray(background, dtype=np.float64)
-    if embeddings.shape[1:] != mean.shape:
+def pack_background(embeddings: NDArray[np.floating]) -> str:
+    """Embeddings (m, dim) of a background as text for YAML files: 16-bit numbers in base64."""
+    return base64.b64encode(embeddings.astype("<f2").tobytes()).decode("ascii")
+
+
+def typicality(embeddings: NDArray[np.floating], background: str) -> Values:
+    """How typical embeddings (n, dim) are: the mean of their highest products with a background.
+
+    The highest are those with similar voices and channels, so the measure sees a codec or a room
+    that both sides of a trial share. It is the mean of the cohort in adaptive s-norm.
+    """
+    flat = np.frombuffer(base64.b64decode(background), "<f2").astype(np.float32)
+    size = embeddings.shape[1]
+    if not len(flat) or len(flat) % size:
         raise ValueError(
-            f"the calibration has a background of {len(mean)} numbers, the embeddings have "
-            f"{embeddings.shape[1]}: it is of another model; train it again"
+            f"the calibration has a background of {len(flat)} numbers, which are no embeddings of "
+            f"{size}: it is of another model; train it again"
         )
-    return embeddings.astype(np.float64) @ mean
+    others = flat.reshape(-1, size)
+    nearest = math.ceil(NEAREST_SHARE * len(others))
+    found = np.empty(len(embeddings))
+    for start in range(0, len(embeddings), BLOCK_ROWS):
+        rows = embeddings[start : start + BLOCK_ROWS].astype(np.float32)
+        products = np.partition(rows @ others.T, len(others) - nearest, axis=1)
+        found[start : start + BLOCK_ROWS] = products[:, -nearest:].mean(axis=1, dtype=np.float64)
+    return found
 
 
 def recording_measures(
@@ -403,8 +424,11 @@ def _problem(content: dict[str, Any]) -> str | None:
     means, background = content["quality_means"], content["background"]
     if not isinstance(means, dict) or not set(means) <= set(quality):
         return "quality_means is not a mapping of the quality measures"
-    if not isinstance(background, list) or not all(map(_is_finite_number, background)):
-        return "background is not a list of finite numbers"
+    if isinstance(background, list):
+        if not all(map(_is_finite_number, background)):
+            return "background is not a list of finite numbers"
+    elif not isinstance(background, str) or not _is_background(background):
+        return "background is not base64 of finite 16-bit numbers"
     for name, value in means.items():
         if not _is_finite_number(value):
             return f"quality_means: {name} is {value!r} and not a finite number"
@@ -423,6 +447,15 @@ def _problem(content: dict[str, Any]) -> str | None:
         if not _is_pair(ends) or ends[0] > ends[1]:
             return f"quality_ranges: {name} is {ends!r}, not from a number to a greater one"
     return None
+
+
+def _is_background(text: str) -> bool:
+    """Whether a text is one of ``pack_background``."""
+    try:
+        numbers = np.frombuffer(base64.b64decode(text, validate=True), "<f2")
+    except ValueError:  # no base64, no ASCII, or half a number
+        return False
+    return bool(np.isfinite(numbers).all())
 
 
 def _is_pair(value: Any) -> bool:

@@ -16,10 +16,13 @@ from sklearn.linear_model import LogisticRegression
 from simple_spk.cli.commands import calibrate
 from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import Trials
+from simple_spk.evaluation import calibration as calibration_module
 from simple_spk.evaluation.calibration import (
     Calibration,
+    pack_background,
     quality_measures,
     train_calibration,
+    typicality,
 )
 from simple_spk.evaluation.embedding_files import write_embeddings
 from simple_spk.evaluation.metrics import summary
@@ -174,7 +177,7 @@ def test_thresholds_hold_under_each_quality() -> None:
 def test_a_background_tells_typical_channels_from_others() -> None:
     """Strangers who share what most speakers share score higher; thresholds know it."""
     random = np.random.default_rng(2)
-    background = np.eye(24)[0]
+    background = np.eye(24)[:1]
     is_typical = np.arange(2000) % 2 == 0
     own = random.normal(size=(2000, 24)) / math.sqrt(24)  # no longer or shorter than the background
     embeddings = own + np.where(is_typical[:, None], background, own[::-1])
@@ -182,17 +185,35 @@ def test_a_background_tells_typical_channels_from_others() -> None:
     test = (enroll + 2 * random.integers(1, 1000, size=100_000)) % 2000
     is_target = np.arange(100_000) % 10 == 0
     scores = np.einsum("ij,ij->i", embeddings[enroll], embeddings[test]) + 3.0 * is_target
-    for mean, holds in ((background, True), ((), False)):
-        quality = quality_measures(enroll, test, None, embeddings, None, mean)
-        trained = train_calibration(scores, is_target, quality, 0.5, "", np.array(mean))
+    for others, holds in ((background, True), (None, False)):
+        packed = "" if others is None else pack_background(others)
+        quality = quality_measures(enroll, test, None, embeddings, None, packed)
+        trained = train_calibration(scores, is_target, quality, 0.5, "", others)
         reached = trained.apply(scores, quality) >= trained.thresholds_at(
             1e-2, quality, len(scores)
         )
         rates = [reached[~is_target & (is_typical[test] == kind)].mean() for kind in (True, False)]
         assert holds == all(0.003 < rate < 0.03 for rate in rates)
-        assert trained.background == tuple(mean)
-    with pytest.raises(ValueError, match="a background of 3 numbers, the embeddings have 24"):
-        quality_measures(enroll, test, None, embeddings, None, [1.0, 2.0, 3.0])
+        assert trained.background == packed
+    with pytest.raises(
+        ValueError, match="a background of 3 numbers, which are no embeddings of 24"
+    ):
+        quality_measures(enroll, test, None, embeddings, None, pack_background(np.ones((1, 3))))
+
+
+def test_typicality_is_the_mean_of_the_highest_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    embeddings = random.normal(size=(10, 6)).astype(np.float32)
+    others = random.integers(-8, 8, size=(200, 6)).astype(np.float32)  # exact in 16 bits
+    expected = np.sort(embeddings @ others.T, axis=1)[:, -3:].mean(axis=1)  # 1.5 % of 200
+    monkeypatch.setattr(calibration_module, "BLOCK_ROWS", 4)
+    assert typicality(embeddings, pack_background(others)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_background_of_an_old_file_is_read_as_one_embedding() -> None:
+    plain = Calibration(1.0, 0.0, {}, 0.5, "list", 9, 5).plain() | {"background": [0.5, -0.25]}
+    packed = pack_background(np.array([[0.5, -0.25]]))
+    assert Calibration.from_plain(plain).background == packed
 
 
 def test_thresholds_rise_smoothly_as_rates_fall_and_say_when_they_are_extrapolated() -> None:
@@ -274,6 +295,9 @@ SPREAD = {"center_weights": {}, "log_deviation_weights": {}, "levels": [[0.1, 1.
         ({"quality_means": {"y": 1.0}}, "quality_means is not a mapping"),
         ({"quality_means": {"x": "1"}}, "quality_means: x is '1'"),
         ({"background": [1.0, "2"]}, "background is not a list of finite numbers"),
+        ({"background": "AAA"}, "background is not base64 of finite 16-bit numbers"),
+        ({"background": "AHw="}, "background is not base64 of finite 16-bit numbers"),  # infinite
+        ({"background": 1.0}, "background is not base64 of finite 16-bit numbers"),
         ({"nontarget_spread": {"levels": []}}, "nontarget_spread: a spread has the fields"),
         ({"target_spread": {**SPREAD, "levels": [[1.0, 2.0]]}}, "not between 0 and 1"),
         ({"target_spread": {**SPREAD, "levels": [[0.1, 2.0], [0.1, 3.0]]}}, "rates must fall"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import simple_spk
 from simple_spk.data.audio import AudioError, read_recording
 from simple_spk.distributed import leave_group
-from simple_spk.evaluation.calibration import Calibration, typicality
+from simple_spk.evaluation.calibration import Calibration, pack_background, typicality
 from simple_spk.evaluation.ratio_spread import Spread
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model import Model, trained_model
@@ -235,7 +235,7 @@ def test_typicality_counts_in_verification_and_identification(
     one, other = extractor.embed(spoken[:2])
     plain = extractor.verify(*spoken[:2])
     weights = {"least_typicality": 2.0, "greatest_typicality": 3.0}
-    background = tuple(np.linspace(-1.0, 1.0, len(one)).tolist())
+    background = pack_background(np.linspace(-1.0, 1.0, len(one))[None])
     calibration = Calibration(1.5, 0.5, weights, 0.5, "list", 9, 5, background=background)
     judge = Extractor(extractor.model._replace(calibration=calibration))
     sides = sorted(typicality(np.stack([one, other]), background).tolist())

@@ -137,6 +137,7 @@ def test_measures_of_a_recording_do_not_depend_on_its_parts() -> None:
     )
 
 
+@pytest.mark.silero_vad
 @pytest.mark.skipif(SpeechDetector(RATE).seconds is None, reason="the extra [vad] is not installed")
 @pytest.mark.skipif(
     not Path(os.environ.get("SIMPLE_SPK_DATA", ""), "speech").is_dir(),

@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from recipes.OpenSpeech import conversations
-from recipes.OpenSpeech.diarization import read_rttm
+from recipes.OpenSpeech.diarization import difference, line, read_rttm, resampled
 from tools.make_toy_corpus import write_speaker
 
 
@@ -49,3 +49,26 @@ def test_turns_are_where_there_is_sound(
             power = np.array([np.mean(part**2) for part in np.array_split(waveform, len(spoken))])
             assert power[spoken > 0].mean() > 30.0 * power[spoken == 0].mean()
     assert overlapped["0"] == 0.0 < overlapped["10"]
+
+
+def test_intervals_of_errors_are_paired_and_hold_the_estimate() -> None:
+    random = np.random.default_rng(1)
+    rows = [
+        {
+            "total": 60.0,
+            "miss": m,
+            "false_alarm": 0.0,
+            "confusion": c,
+            "jer": c / 60,
+            "extra_speakers": 0,
+        }
+        for m, c in random.uniform(0.0, 10.0, (24, 2))
+    ]
+    worse = [row | {"miss": row["miss"] + 6.0, "jer": row["jer"] + 0.1} for row in rows]
+    der, jer = resampled(rows)
+    low, high = np.percentile(der, [2.5, 97.5])
+    assert low < 100 * sum(r["miss"] + r["confusion"] for r in rows) / (24 * 60.0) < high
+    # Conversations differ, but the second system is worse by the same in each of them.
+    assert np.allclose(resampled(worse) - np.stack([der, jer]), 10.0)
+    assert difference("b", worse, rows) == "| b | +10.0 [+10.0, +10.0] | +10.0 [+10.0, +10.0] |"
+    assert f"[{low:.1f}, {high:.1f}]" in line("a", rows)

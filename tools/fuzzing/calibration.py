@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.calibration import Calibration, pack_background
 from simple_spk.evaluation.ratio_spread import Spread
 from tools.fuzzing.model_folder import ODD_VALUES
 from tools.fuzzing.mutations import BYTE_DAMAGES, TEXT_DAMAGES, Damage, write_damaged
@@ -23,7 +23,7 @@ def write_originals(folder: Path) -> None:
     with_quality = replace(
         Calibration(2.0, -1.0, weights, 0.01, "list", 99, 9, ranges),
         quality_means=weights,
-        background=(0.5, -1.0),
+        background=pack_background(np.array([[0.5, -1.0]])),
         nontarget_spread=Spread(weights, weights, rates, 90),
         target_spread=Spread(weights, {}, rates, 9),
     )

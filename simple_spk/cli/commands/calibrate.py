@@ -12,6 +12,7 @@ from simple_spk.data.trials import Trials, read_trials
 from simple_spk.data.voxceleb_lists import list_name
 from simple_spk.evaluation.calibration import (
     FEWEST_FALSE_ACCEPTS,
+    pack_background,
     quality_measures,
     train_calibration,
 )
@@ -22,11 +23,10 @@ from simple_spk.evaluation.enrollment import (
     measures_of_trials,
     read_durations,
     read_enrollments,
+    recordings_needed,
 )
 from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import read_scores
-
-BACKGROUND_DECIMALS = 6  # more say nothing, and make files long
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     quality = parser.add_argument_group("quality measures, which scoring then needs as well")
     add_value(quality, "--manifest CSV", "use its durations")
     add_value(quality, "--embeddings FILE", "use their lengths")
-    what = "embeddings of many speakers: use the inner products of --embeddings with their mean"
+    what = "embeddings of many other speakers: use the inner products with the most similar of them"
     add_value(quality, "--background FILE", what)
     what = "use speech, noise and bandwidth of the recordings of --manifest instead of durations"
     quality.add_argument("--sound", action="store_true", help=what)
@@ -57,8 +57,7 @@ def run(options: Namespace) -> None:
     if options.background is not None:
         if options.embeddings is None:
             raise ValueError("--background is compared with embeddings: give the --embeddings")
-        mean = read_embeddings(options.background).matrix.mean(axis=0, dtype=np.float64)
-        background = mean.round(BACKGROUND_DECIMALS)
+        background = read_embeddings(options.background).matrix
     quality = _quality(trials, options, background)
     calibration = train_calibration(
         scores, trials.is_target, quality, options.target_prior, list_name(trials), background
@@ -98,7 +97,7 @@ def _metrics(scores: NDArray[np.float64], is_target: NDArray[np.bool_]) -> dict[
 
 
 def _quality(
-    trials: Trials, options: Namespace, background: NDArray[np.float64] | None
+    trials: Trials, options: Namespace, background: NDArray[np.floating] | None
 ) -> dict[str, NDArray[np.float64]]:
     """The quality measures (n,) of the trials, by name, from the files that the options name."""
     enrollments = None if options.enrollments is None else read_enrollments(options.enrollments)
@@ -113,7 +112,8 @@ def _quality(
     elif options.manifest is not None:
         seconds = durations_of_trials(trials, read_durations(options.manifest), enrollments)
     if options.embeddings is not None:
-        embeddings = read_embeddings(options.embeddings)
+        needed = recordings_needed([trials], enrollments)
+        embeddings = read_embeddings(options.embeddings, needed)
         table = embeddings_of_trials(trials, embeddings, enrollments, options.template)
-    mean = () if background is None else background
-    return quality_measures(trials.enroll, trials.test, seconds, table, sound, mean)
+    packed = "" if background is None else pack_background(background)
+    return quality_measures(trials.enroll, trials.test, seconds, table, sound, packed)

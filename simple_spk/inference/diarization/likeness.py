@@ -42,9 +42,7 @@ class Items(NamedTuple):
         """The items of a model's embeddings (n, dim), durations (n,) and sound measures (n,)."""
         lengths = np.linalg.norm(embeddings.astype(np.float64), axis=1)
         measures = recording_measures(seconds, lengths, sound)
-        if model.calibration is not None and model.calibration.background:
-            measures[TYPICALITY] = typicality(embeddings, model.calibration.background)
-        return cls(embeddings, measures)
+        return cls(embeddings, measures | typical(embeddings, model))
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -52,6 +50,13 @@ class Items(NamedTuple):
     def some(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> "Items":
         """Some of the items."""
         return Items(self.embeddings[rows], {name: x[rows] for name, x in self.measures.items()})
+
+
+def typical(embeddings: NDArray[np.float32], model: Model) -> Measures:
+    """The typicality (n,) of embeddings (n, dim) by its name, if the model's calibration has it."""
+    if model.calibration is None or not model.calibration.background:
+        return {}
+    return {TYPICALITY: typicality(embeddings, model.calibration.background)}
 
 
 class Likeness:

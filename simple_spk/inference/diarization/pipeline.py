@@ -132,7 +132,7 @@ def turns_of(
     likeness: Likeness,
 ) -> list[Turn]:
     """The turns of windows whose speakers (n,) are 0 to count - 1, or -1 where others decide."""
-    voices = templates(items, groups, count)
+    voices = templates(items, groups, count, likeness.model)
     spans = speaker_spans(speech, windows, likeness_to(items, voices, likeness))
     order = list(dict.fromkeys(speaker for _, _, speaker in spans))
     names = {speaker: f"SPEAKER_{number:02d}" for number, speaker in enumerate(order, 1)}

@@ -7,9 +7,10 @@ found by Viterbi's algorithm: a change costs something, within speech more than 
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.evaluation.calibration import DURATION, TYPICALITY, at_length
-from simple_spk.inference.diarization.likeness import Items, Likeness
+from simple_spk.evaluation.calibration import DURATION, at_length
+from simple_spk.inference.diarization.likeness import Items, Likeness, typical
 from simple_spk.inference.diarization.segmentation import WINDOW_SECONDS, Spans, Windows
+from simple_spk.inference.model import Model
 
 STEP_SECONDS = 0.05
 CHANGE_COST, PAUSE_COST = 3.0, 1.0  # log likelihood ratios, of a change within speech and after it
@@ -18,7 +19,7 @@ SUMS = (DURATION, "log_speech", "log_recordings")  # measures that add up; the m
 Values = NDArray[np.float64]
 
 
-def templates(items: Items, groups: NDArray[np.int64], count: int) -> Items:
+def templates(items: Items, groups: NDArray[np.int64], count: int, model: Model) -> Items:
     """The mean embedding of each of the groups 0 to count - 1, as long as those of its items."""
     embeddings, measures = [], []
     for group in range(count):
@@ -33,13 +34,9 @@ def templates(items: Items, groups: NDArray[np.int64], count: int) -> Items:
                 for name, x in own.measures.items()
             ]
         )
-        if TYPICALITY in own.measures:  # an inner product: it grows with the template
-            growth = float(np.linalg.norm(template) / np.linalg.norm(mean))
-            measures[-1][list(own.measures).index(TYPICALITY)] *= growth
-    columns = np.array(measures).T
-    return Items(
-        np.stack(embeddings).astype(np.float32), dict(zip(items.measures, columns, strict=True))
-    )
+    found = dict(zip(items.measures, np.array(measures).T, strict=True))
+    table = np.stack(embeddings).astype(np.float32)
+    return Items(table, found | typical(table, model))
 
 
 def likeness_to(items: Items, voices: Items, likeness: Likeness) -> Values:

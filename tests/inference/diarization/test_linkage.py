@@ -9,7 +9,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score
 
-from simple_spk.evaluation.calibration import TYPICALITY, Calibration
+from simple_spk.evaluation.calibration import TYPICALITY, Calibration, pack_background
 from simple_spk.inference.diarization import neighbor_graph
 from simple_spk.inference.diarization.likeness import Items, Likeness, Merges
 from simple_spk.inference.diarization.linkage import linked
@@ -158,11 +158,12 @@ def test_a_model_that_knows_no_threshold_needs_a_number():
 
 
 def test_the_typicality_of_a_template_is_its_own():
-    background = (0.5, -0.25, *[0.1] * 6)
+    others = np.array([[0.5, -0.25, *[0.125] * 6]])
+    background = pack_background(others)
     calibration = dataclasses.replace(model().calibration, background=background)
     scorer = model()._replace(calibration=calibration)
     plain, labels = some_items()
     items = Items.of(plain.embeddings, np.ones(len(plain)), {}, scorer)
-    voices = templates(items, labels, 6)
-    expected = voices.embeddings.astype(np.float64) @ np.array(background)
+    voices = templates(items, labels, 6, scorer)
+    expected = voices.embeddings.astype(np.float64) @ others[0]
     assert voices.measures[TYPICALITY] == pytest.approx(expected, abs=1e-5)
