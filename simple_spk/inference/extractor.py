@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,12 +16,7 @@ from torch import Tensor
 
 from simple_spk import LONGEST_SECONDS
 from simple_spk.distributed import gather_objects, require_usable_device
-from simple_spk.evaluation.calibration import (
-    TYPICALITY,
-    joined_measures,
-    pair_measures,
-    typicality,
-)
+from simple_spk.evaluation.calibration import joined_measures
 from simple_spk.inference.batch_embedding import (
     EmbeddedBatch,
     ExtractionOptions,
@@ -34,22 +28,15 @@ from simple_spk.inference.batch_embedding import (
     embedded_batches,
 )
 from simple_spk.inference.cpu_resnet import CpuEmbedding
-from simple_spk.inference.decisions import (
-    Candidate,
-    Decision,
-    Identification,
-    lack_of_evidence,
-    log_odds,
-    number,
-    posterior,
-)
+from simple_spk.inference.decisions import Decision, Identification, lack_of_evidence
 from simple_spk.inference.enrollment_checks import disagreeing, limits_of, repeated
 from simple_spk.inference.model import Model, embedding_fingerprint, full_precision
 from simple_spk.inference.model_folder import builtin_model, load_model, resolve
 from simple_spk.inference.speaker_store import SpeakerStore
 from simple_spk.inference.speech_quality import RecordingQuality
+from simple_spk.inference.voice_comparison import NOBODY, VoiceComparison
 from simple_spk.inference.voice_stores.addresses import open_voices
-from simple_spk.inference.voice_stores.voice import Hits, Voice, Voices, VoiceStore, best_places
+from simple_spk.inference.voice_stores.voice import Voice, Voices, VoiceStore
 
 if TYPE_CHECKING:  # imports scipy
     from simple_spk.inference.diarization.conversation import Conversation
@@ -61,8 +48,6 @@ Precision = Literal["fp32", "bf16"]
 LeftOut = Callable[[Recording, Unusable], None]
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 MOST_CANDIDATES = 10  # of an identification, unless the caller asks for more
-MOST_CALIBRATED = 200  # voices for a recording, those of the highest scores
-NOBODY = "no voice is enrolled: enroll some first, or load them"
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +97,7 @@ class Extractor:
         self.device = torch.device(device)
         for part in (model.front_end, model.encoder, model.similarity):
             part.to(self.device).eval()
+        self.comparison = VoiceComparison(model, self.device)
         self._voices: VoiceStore | None = None
         self._lock = threading.Lock()
         self._on_cpu = None
@@ -204,7 +190,8 @@ class Extractor:
         ``left_out`` is called with each unusable recording of a side that has usable ones, too;
         without it, the error is raised.
         """
-        self._threshold(prior, false_accept_rate, voices=1)  # refuses what the model does not know
+        # Refuses what the model does not know, before long work.
+        self.comparison.threshold(prior, false_accept_rate, voices=1)
         if isinstance(enroll, Voice):
             first: Side | Unusable = Side(enroll, [], ())
             (second,) = self.listen(sample_rate, test, left_out=left_out)
@@ -220,7 +207,7 @@ class Extractor:
         false_accept_rate: float | None = None,
     ) -> Decision:
         """The answer of ``verify`` for two sides that ``listen`` returned."""
-        chance, threshold, because = self._threshold(prior, false_accept_rate, voices=1)
+        chance, threshold, because = self.comparison.threshold(prior, false_accept_rate, voices=1)
         for side in (first, second):
             if not isinstance(side, Side | NoSpeechError):
                 raise side
@@ -228,15 +215,19 @@ class Extractor:
             if isinstance(side, NoSpeechError):
                 return Decision(None, None, None, None, threshold, str(side), ((), ()))
         assert isinstance(first, Side) and isinstance(second, Side)
-        (found,) = self._search(Voices.alone("", first.voice, self._keys), [second.voice], chance)
+        (found,) = self.comparison.search(
+            Voices.alone("", first.voice, self.comparison.keys), [second.voice], chance
+        )
         _, score, ratio, probability = found.candidates[0]
-        _, threshold, because = self._threshold(prior, false_accept_rate, 1, found.quality)
+        _, threshold, because = self.comparison.threshold(
+            prior, false_accept_rate, 1, found.quality
+        )
         accepted = _reaches(threshold, found.value)
         for which, heard in (("second", second.qualities), ("first", first.qualities)):
             if heard and (lack := lack_of_evidence(heard)):
                 accepted, because = None, f"the {which} recording has {lack}"
         qualities = (first.qualities, second.qualities)
-        misses = self._misses(threshold, found.quality)
+        misses = self.comparison.misses(threshold, found.quality)
         return Decision(score, ratio, probability, accepted, threshold, because, qualities, misses)
 
     @property
@@ -244,7 +235,7 @@ class Extractor:
         """The enrolled voices by name; in memory, unless others were loaded."""
         with self._lock:
             if self._voices is None:
-                self._voices = SpeakerStore(self.fingerprint, self._keys)
+                self._voices = SpeakerStore(self.fingerprint, self.comparison.keys)
             return self._voices
 
     def load_voices(self, address: str | Path, create: bool = False) -> VoiceStore:
@@ -253,7 +244,7 @@ class Extractor:
         The address is a path, ``faiss:PATH`` or ``qdrant:URL``. With ``create``, there may be none
         yet. Files of versions before 0.2 are read into memory, unless ``create`` converts them.
         """
-        loaded = open_voices(address, self.fingerprint, self._keys, create)
+        loaded = open_voices(address, self.fingerprint, self.comparison.keys, create)
         with self._lock:
             self._voices = loaded
         return loaded
@@ -304,7 +295,7 @@ class Extractor:
         voices, known, parts = self.voices, self.voices.get(name), side.parts
         limits = limits_of(self.model, len(voices))
         doubts = []
-        for best in self._search(voices, [side.voice], top=1):
+        for best in self.comparison.search(voices, [side.voice], top=1):
             other = best.candidates[0].name
             if limits is not None and other != name and best.value >= limits.across:
                 doubts.append(
@@ -313,12 +304,8 @@ class Extractor:
         if known is not None:
             parts = [("what is enrolled", known), *parts]
         if limits is not None:
-            doubts += disagreeing(parts, limits, self._likeness)
+            doubts += disagreeing(parts, limits, self.comparison.likeness)
         return repeated(parts) + doubts
-
-    def _likeness(self, first: Voice, second: Voice) -> float:
-        """The log likelihood ratio of two voices, or else their score."""
-        return self._search(Voices.alone("", first, self._keys), [second])[0].value
 
     def identify(
         self,
@@ -361,7 +348,8 @@ class Extractor:
             raise ValueError(NOBODY)
         if top is not None and top < 1:
             raise ValueError(f"top is how many candidates to return, at least 1, not {top}")
-        self._threshold(prior, false_accept_rate, count)  # refuses what the model does not know
+        # Refuses what the model does not know, before long work.
+        self.comparison.threshold(prior, false_accept_rate, count)
         return self.recognize(self.listen(sample_rate, *speakers), prior, false_accept_rate, top)
 
     def recognize(
@@ -376,9 +364,9 @@ class Extractor:
         count = len(voices)
         if not count:
             raise ValueError(NOBODY)
-        chance, threshold, _ = self._threshold(prior, false_accept_rate, count)
+        chance, threshold, _ = self.comparison.threshold(prior, false_accept_rate, count)
         heard = [side.voice for side in sides if isinstance(side, Side)]
-        found = iter(self._search(voices, heard, chance, top))
+        found = iter(self.comparison.search(voices, heard, chance, top))
         answers: list[Identification | Unusable] = []
         for side in sides:
             if isinstance(side, NoSpeechError):
@@ -387,7 +375,7 @@ class Extractor:
                 answers.append(side)
             else:
                 best = next(found)
-                _, threshold, reason = self._threshold(
+                _, threshold, reason = self.comparison.threshold(
                     prior, false_accept_rate, best.total, best.quality
                 )
                 accepted = _reaches(threshold, best.value)
@@ -406,7 +394,7 @@ class Extractor:
                         threshold,
                         reason,
                         side.qualities,
-                        self._misses(threshold, best.quality),
+                        self.comparison.misses(threshold, best.quality),
                     )
                 )
         return answers
@@ -520,106 +508,7 @@ class Extractor:
             for part in parts
         ]
         pairs = combinations(voices, 2)
-        return quality._replace(part_ratio=min(self._likeness(*pair) for pair in pairs))
-
-    @torch.no_grad()
-    def _keys(self, embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Embeddings (n, dim) as keys (n, lifted_dim) of the model's similarity."""
-        on_device = torch.from_numpy(embeddings).to(self.device)
-        return self.model.similarity.lift_keys(on_device).cpu().numpy()
-
-    def _with_typicality(
-        self, quality: dict[str, NDArray[np.float64]], templates: NDArray[np.float32]
-    ) -> dict[str, NDArray[np.float64]]:
-        """Measures (n,) of voices, with their typicality if the calibration has a background."""
-        calibration = self.model.calibration
-        if calibration is None or not calibration.background:
-            return quality
-        return quality | {TYPICALITY: typicality(templates, calibration.background)}
-
-    @torch.no_grad()
-    def _search(
-        self,
-        voices: Voices | VoiceStore,
-        tests: Sequence[Voice],
-        prior: float = 0.5,
-        top: int | None = None,
-    ) -> list["_Best"]:
-        """The likeliest of some voices for each of others; by score without a calibration.
-
-        With more than ``MOST_CALIBRATED`` voices, those of the highest scores are calibrated.
-        """
-        if not tests or not len(voices):
-            return []
-        table = np.stack([test.template for test in tests])
-        sizes = voices.dimension, table.shape[1]
-        if sizes[0] != sizes[1]:
-            raise ValueError(
-                f"the enrolled voices have embeddings of {sizes[0]} numbers, this model makes "
-                f"{sizes[1]}: enroll them again"
-            )
-        lifted = self.model.similarity.lift_queries(torch.from_numpy(table).to(self.device))
-        calibration = self.model.calibration
-        least = 1 if calibration is None else MOST_CALIBRATED
-        all_hits = voices.search(lifted.cpu().numpy(), None if top is None else max(top, least))
-        found = []
-        for test, hits in zip(tests, all_hits, strict=True):
-            if not hits.names:  # others removed them meanwhile
-                raise ValueError(NOBODY)
-            if calibration is None:
-                found.append(_best(hits, hits.scores, top))
-                continue
-            alone = Voices.alone("", test, self._keys)
-            measured = self._with_typicality(alone.quality(), test.template[None])
-            quality = pair_measures(self._with_typicality(hits.quality, hits.templates), measured)
-            ratios = calibration.apply(hits.scores, quality)
-            best = _best(hits, ratios, top, prior)
-            likeliest = int(best_places(ratios, 1)[0])
-            own = {name: values[[likeliest]] for name, values in quality.items()}
-            found.append(best._replace(quality=own))
-        return found
-
-    def _misses(
-        self, threshold: float | None, quality: dict[str, NDArray[np.float64]] | None
-    ) -> float | None:
-        """The expected share of genuine pairs of this quality below a threshold, if known."""
-        calibration = self.model.calibration
-        if calibration is None or threshold is None:
-            return None
-        rates = calibration.miss_rates([threshold], quality)
-        return None if rates is None else float(rates[0])
-
-    def _threshold(
-        self,
-        prior: float | None,
-        false_accept_rate: float | None,
-        voices: int,
-        quality: dict[str, NDArray[np.float64]] | None = None,
-    ) -> tuple[float, float | None, str]:
-        """The prior, the threshold (a log likelihood ratio or else a score), and its reason.
-
-        quality: the measures (1,) of the pair; without them, means.
-        """
-        calibration, own = self.model.calibration, self.model.threshold
-        if calibration is None:
-            for value, name in ((prior, "probabilities"), (false_accept_rate, "error rates")):
-                if value is not None:
-                    what = f"the model is not calibrated, so it knows no {name}"
-                    raise ValueError(f"{what}: leave that out, or calibrate it")
-            if own is None:
-                return 0.5, None, "the model has neither a calibration nor a threshold of its own"
-            return 0.5, own, f"accepted from the model's own threshold on, a score of {own:.3g}"
-        prior = 0.5 if prior is None else prior
-        neutral = float(np.log(voices) - log_odds(prior))
-        if false_accept_rate is None:
-            return prior, neutral, f"accepted from a probability of 0.5 on (prior {prior:g})"
-        ratio, is_extrapolated = calibration.threshold_at(false_accept_rate, voices, quality)
-        because = f"accepted from a likelihood ratio of {number(math.exp(min(ratio, 700.0)))} on, "
-        because += f"for a false-accept rate of {false_accept_rate:g}"
-        because += f" / {voices}" if voices > 1 else ""
-        if is_extrapolated:
-            because += " (extrapolated: the calibration list is too short to measure it)"
-        return prior, ratio, because
+        return quality._replace(part_ratio=min(self.comparison.likeness(*pair) for pair in pairs))
 
 
 def as_list(recordings: Recordings) -> list[Recording]:
@@ -633,37 +522,6 @@ def as_list(recordings: Recordings) -> list[Recording]:
                 "of them come as a list"
             )
     return [Path(one) if isinstance(one, os.PathLike) else one for one in several]
-
-
-class _Best(NamedTuple):
-    """The likeliest voices for a recording, best first."""
-
-    candidates: tuple[Candidate, ...]
-    value: float  # of the first: its log likelihood ratio, or else its score
-    anybody: float | None  # the probability that it is one of all voices
-    total: int  # how many voices there are
-    quality: dict[str, NDArray[np.float64]] | None = None  # measures (1,) of the first
-
-
-def _best(
-    hits: Hits, values: NDArray[np.float64], top: int | None, prior: float | None = None
-) -> _Best:
-    """The candidates of a search by values (k,), log likelihood ratios if there is a prior."""
-    rows = best_places(values, len(values) if top is None else min(top, len(values)))
-    names, scores = [hits.names[row] for row in rows], hits.scores[rows].tolist()
-    value = float(values[rows[0]])
-    if prior is None:
-        pairs = zip(names, scores, strict=True)
-        candidates = tuple(Candidate(*pair, None, None) for pair in pairs)
-        return _Best(candidates, value, None, hits.total)
-    log_total = float(np.logaddexp.reduce(values))
-    if others := hits.total - len(values):
-        # They score less than all these. The mean ratio of different speakers is 1.
-        log_total = float(np.logaddexp(log_total, math.log(others) + min(0.0, values.min())))
-    ratios = np.append(values[rows], log_total)
-    *probabilities, anybody = posterior(ratios, prior, hits.total, log_total).tolist()
-    columns = (names, scores, values[rows].tolist(), probabilities)
-    return _Best(tuple(map(Candidate, *columns)), value, anybody, hits.total)
 
 
 def _reaches(threshold: float | None, value: float) -> bool | None:

@@ -36,14 +36,14 @@ def test_more_recordings_never_raise_misses_at_a_rate() -> None:
     tests = [voices[-1] for voices in parts]
     misses, false_accepts = [], []
     for count in (1, 2, 3, 5):
-        store = SpeakerStore(extractor.fingerprint, extractor._keys)
+        store = SpeakerStore(extractor.fingerprint, extractor.comparison.keys)
         for speaker, voices in enumerate(parts):
             store.add(str(speaker), functools.reduce(Voice.joined, voices[:count]))
         accepted = np.zeros((SPEAKERS, SPEAKERS), dtype=bool)
         for name, voice in store.items():
-            alone = SpeakerStore(extractor.fingerprint, extractor._keys)
+            alone = SpeakerStore(extractor.fingerprint, extractor.comparison.keys)
             alone.add(name, voice)
-            for place, best in enumerate(extractor._search(alone.snapshot(), tests)):
+            for place, best in enumerate(extractor.comparison.search(alone.snapshot(), tests)):
                 limit = calibration.threshold_at(RATE, 1, best.quality).log_likelihood_ratio
                 accepted[int(name), place] = best.value >= limit
         misses.append(1.0 - np.diag(accepted).mean())

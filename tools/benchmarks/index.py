@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> list[Row]:
 def measured(extractor: Extractor, speakers: Speakers, count: int, folder: Path) -> Iterator[Row]:
     """Rows of all stores of so many voices."""
     path = folder / "voices.db"
-    exact = open_voices(path, extractor.fingerprint, extractor._keys, create=True)
+    exact = open_voices(path, extractor.fingerprint, extractor.comparison.keys, create=True)
     enrolled: list[NDArray[np.float64]] = []
     start = time.perf_counter()
     for first in range(0, count, AT_ONCE):
@@ -126,7 +126,10 @@ def measured(extractor: Extractor, speakers: Speakers, count: int, folder: Path)
         extractor._voices = store
         gc.collect()
         before = memory("VmRSS")
-        searches = [partial(extractor._search, store, [one], top=10) for one in heard[::TIMED_EACH]]
+        searches = [
+            partial(extractor.comparison.search, store, [one], top=10)
+            for one in heard[::TIMED_EACH]
+        ]
         times = [seconds(search) for search in searches]
         name = f"{kind} one more"
         new = seconds(lambda: store.add(name, heard[0]))
@@ -148,7 +151,7 @@ def measured(extractor: Extractor, speakers: Speakers, count: int, folder: Path)
     yield row("file", exact, built, megabytes(path) + megabytes(path.with_name("voices.db.keys")))
     for kind in ("pq", "ivf", "ivf-sq8", "flat"):
         try:
-            store = open_voices(f"faiss:{path}", extractor.fingerprint, extractor._keys)
+            store = open_voices(f"faiss:{path}", extractor.fingerprint, extractor.comparison.keys)
         except ValueError as error:
             print(error)
             break
@@ -159,7 +162,9 @@ def measured(extractor: Extractor, speakers: Speakers, count: int, folder: Path)
     if count <= MOST_FOR_QDRANT:
         try:
             place = f"qdrant:{folder / 'qdrant'}"
-            qdrant = open_voices(place, extractor.fingerprint, extractor._keys, create=True)
+            qdrant = open_voices(
+                place, extractor.fingerprint, extractor.comparison.keys, create=True
+            )
         except ValueError as error:
             print(error)
             return
