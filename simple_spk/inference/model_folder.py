@@ -36,7 +36,13 @@ from simple_spk.models.resnet import ResNet
 from simple_spk.models.saved_arguments import NAMES_BEFORE_FORMAT_3, renamed, wrong_argument
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct
 
-CARD_TEMPLATE = """# A speaker-verification model
+# The lines between --- are read by the Hugging Face Hub.
+CARD_TEMPLATE = """---
+library_name: simple_spk
+tags: [speaker-verification, speaker-recognition]
+---
+
+# A speaker-verification model
 
 Tells whether recordings of speech have the same speaker. Made with simple_spk {version}.
 

@@ -5,8 +5,12 @@ checkpoint (RUN/checkpoints/CKPT...), a model folder, or owner/name on the Huggi
 --from wespeaker it is avg_model.pt of a ResNet-18 or ResNet-34 of WeSpeaker, its folder, or its
 ONNX file; with --from speechbrain the folder of an ECAPA-TDNN (hyperparams.yaml and
 embedding_model.ckpt), of which nothing is executed; with --from 3dspeaker the weights of a CAM++.
+
+--push owner/name also puts the folder on the Hugging Face Hub, in a repository that is private
+unless --public, or that exists. TARGET may then be left out.
 """
 
+import tempfile
 from argparse import ArgumentParser, Namespace
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,6 +52,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(parser, "--card MD", what)
     what = "store weights as 16-bit floats: half the size"
     parser.add_argument("--half", action="store_true", help=what)
+    what = "also push the folder to this repository on the Hugging Face Hub"
+    add_value(parser, "--push OWNER/NAME", what, str)
+    what = "with --push: make a new repository public"
+    parser.add_argument("--public", action="store_true", help=what)
     what = "only compare the embeddings of a runtime with those stored in an ONNX or sherpa export"
     add_value(parser, "--check FOLDER", what)
 
@@ -55,15 +63,32 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Export, or check an export."""
     if options.check is not None:
-        if options.source is not None:
-            raise ValueError("--check exports nothing: leave SOURCE out")
+        if options.source is not None or options.push is not None:
+            raise ValueError("--check exports nothing: leave SOURCE and --push out")
         return _check(options.check)
-    if options.target is None:
+    if options.source is None or (options.target is None and options.push is None):
         raise ValueError("name source and target: simple-spk export SOURCE TARGET")
+    if options.public and options.push is None:
+        raise ValueError("--public is for --push owner/name")
     if options.half and options.format != "folder":
         raise ValueError(f"--half is for --format folder; {options.format} has 32-bit floats")
     if options.sample_rate != SAMPLE_RATE and options.origin != "wespeaker":
         raise ValueError("--sample-rate is for --from wespeaker: other models have their own")
+    if options.push is None:
+        return _export(options, options.target)
+    from simple_spk.export.hub import check_push, push_folder
+
+    check_push(options.push)
+    with tempfile.TemporaryDirectory() as folder:
+        target = options.target or Path(folder) / "model"
+        code = _export(options, target)
+        if code == 0:
+            say(f"pushed to {push_folder(target, options.push, options.public)}")
+    return code
+
+
+def _export(options: Namespace, target: Path) -> int:
+    """Write the target; 1 if a runtime gives other embeddings with it."""
     from simple_spk.export.onnx import export_onnx
     from simple_spk.export.sherpa import export_sherpa
     from simple_spk.export.speechbrain import export_speechbrain
@@ -72,7 +97,6 @@ def run(options: Namespace) -> int:
     low, high = LIMITS["sample_rate"]
     if not low <= options.sample_rate <= high:
         raise ValueError(f"--sample-rate must be {low} to {high}, not {options.sample_rate}")
-    target: Path = options.target
     if target.exists():
         raise ValueError(f"{target} exists: name a new folder, or delete it")
     model, card = _read_source(options)
@@ -90,7 +114,8 @@ def run(options: Namespace) -> int:
             if card is not None:
                 write_text(partial / CARD, card)
     size = sum(path.stat().st_size for path in target.iterdir())
-    say(f"wrote {target} ({size / 1e6:.1f} MB)")
+    if options.target is not None:
+        say(f"wrote {target} ({size / 1e6:.1f} MB)")
     is_checked = options.format == "onnx" or (
         options.format == "sherpa" and find_spec("sherpa_onnx") is not None
     )
