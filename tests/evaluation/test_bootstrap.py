@@ -65,7 +65,7 @@ def test_a_replicate_is_a_list_with_every_trial_copied(seed: int, decimals: int)
         copies = [
             times[a] if same else times[a] * times[b] for same, a, b in zip(*trials, strict=True)
         ]
-        measures = resampled.measures(times.astype(float))
+        measures = resampled.measures(times)
         if not np.any(np.repeat(~trials.is_target, copies)):
             assert np.isnan(measures).all()
             continue
