@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from simple_spk.data.audio import RECORDING_SUFFIXES, AudioError, read_header
 from simple_spk.data.manifest import read_manifest
@@ -13,6 +13,26 @@ from simple_spk.io.input_file import read_file
 
 LARGEST_BYTES, MOST_RECORDINGS = 2**28, 2**22  # of a list
 LIST_SUFFIXES = (".txt", ".lst", ".list", ".scp")
+Item = TypeVar("Item")
+
+
+class Shard(NamedTuple):
+    """One of several consecutive parts of a list, counted from 1."""
+
+    number: int
+    total: int
+
+    def of(self, items: list[Item]) -> list[Item]:
+        """The items of this shard; the sizes of shards differ by one at most.
+
+        >>> Shard(2, 3).of(["a", "b", "c", "d"])
+        ['b']
+        """
+        count = len(items)
+        if count < self.total:
+            raise ValueError(f"{count} recordings have no {self.total} parts: ask for less")
+        first = count * (self.number - 1) // self.total
+        return items[first : count * self.number // self.total]
 
 
 class NamedRecordings(NamedTuple):

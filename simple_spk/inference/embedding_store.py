@@ -39,11 +39,18 @@ class EmbeddingStore:
         self, output: Path, made_by: str, ids: Sequence[str], paths: Sequence[Path]
     ) -> None:
         self.folder = output.with_name(output.name + ".parts")
-        self.paths = paths
+        self.ids, self.paths = ids, paths
         self.plan = f"model {made_by}\n"
         names = (f"{name}\n{path}" for name, path in zip(ids, paths, strict=True))
         hashes = (hashlib.sha256(name.encode(errors="surrogateescape")) for name in names)
         self.keys = [one.digest() for one in hashes]
+
+    @classmethod
+    def of(
+        cls, extractor: Extractor, output: Path, ids: Sequence[str], paths: Sequence[Path]
+    ) -> "EmbeddingStore":
+        """The store of what an extractor makes in its precision."""
+        return cls(output, f"{extractor.fingerprint} in {extractor.precision}", ids, paths)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -125,16 +132,17 @@ class EmbeddingStore:
         missing: Sequence[int],
         workers: int = 0,
         durations: NDArray[np.floating] | None = None,
+        progress: bool = True,
     ) -> dict[int, str]:
         """Embed the missing recordings, shared by all processes; why some failed, by index."""
         made: dict[int, NDArray[np.float32]] = {}
         errors: dict[int, str] = {}
         last = time.monotonic()
         paths = [self.paths[index] for index in missing]
-        options: dict[str, Any] = {"workers": workers, "progress": True}
+        options: dict[str, Any] = {"workers": workers, "progress": progress}
         options["durations_seconds"] = None if durations is None else durations[missing]
         try:
-            with embedding_bar(len(missing)) as bar:
+            with embedding_bar(len(missing), progress) as bar:
                 for batch in extractor.embed_each(paths, **options):
                     rows = zip(batch.indexes, batch.embeddings, strict=True)
                     made |= {missing[place]: row for place, row in rows}
@@ -154,6 +162,24 @@ class EmbeddingStore:
         for index in set(range(len(self.paths))) - set(made) - set(failed):
             failed[index] = "it changed while the others were embedded"
         return dict(sorted(made.items()))
+
+    def finish(self, output: Path, failed: dict[int, str], extractor: Extractor) -> tuple[int, int]:
+        """Write all embeddings to the output; their number, 0 if there are none, and dimension.
+
+        The parts are kept if some recordings failed, so that only those are tried again.
+        """
+        done = self.collect(failed)
+        if not done:
+            self.remove()
+            return 0, 0
+        matrix = np.stack(list(done.values()))
+        ids, files = [self.ids[i] for i in done], [str(self.paths[i]) for i in done]
+        stamp = None if failed else self.digest()  # of a complete file only
+        write_embeddings(output, ids, matrix, extractor.fingerprint, files, stamp)
+        if not failed:
+            self.remove()
+        count, dimension = matrix.shape
+        return count, dimension
 
     def digest(self) -> str:
         """A hash of the model and of all recordings as they are now."""

@@ -15,45 +15,29 @@ is complete is not embedded again.
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
-from simple_spk.data.recording_lists import find_recordings
+from simple_spk.data.recording_lists import Shard, find_recordings
 from simple_spk.distributed import gather_objects, join_group, leave_group, own_device, rank
-from simple_spk.evaluation.embedding_files import PARQUET, check_format, write_embeddings
+from simple_spk.evaluation.embedding_files import PARQUET, check_format
 from simple_spk.io.parquet_parts import check_parts, part_name, read_stamp
 
 if TYPE_CHECKING:
     from simple_spk.inference.embedding_store import EmbeddingStore
+    from simple_spk.inference.extractor import Extractor
 
-Item = TypeVar("Item")
 
-
-class Shard(NamedTuple):
-    """One of several consecutive parts of a list, counted from 1."""
-
-    number: int
-    total: int
-
-    @classmethod
-    def read(cls, text: str) -> "Shard":
-        """The shard of a text such as 3/8."""
-        match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
-        shard = cls(0, 0) if match is None else cls(int(match[1]), int(match[2]))
-        if not 1 <= shard.number <= shard.total:
-            what = "expected I/N with I from 1 to N, such as 3/8"
-            raise ArgumentTypeError(f"{text!r} is no shard: {what}")
-        return shard
-
-    def of(self, items: list[Item]) -> list[Item]:
-        """The items of this shard; the sizes of shards differ by one at most."""
-        count = len(items)
-        first = count * (self.number - 1) // self.total
-        return items[first : count * self.number // self.total]
+def read_shard(text: str) -> Shard:
+    """The shard of a text such as 3/8."""
+    match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
+    shard = Shard(0, 0) if match is None else Shard(int(match[1]), int(match[2]))
+    if not 1 <= shard.number <= shard.total:
+        what = "expected I/N with I from 1 to N, such as 3/8"
+        raise ArgumentTypeError(f"{text!r} is no shard: {what}")
+    return shard
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -65,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_value(parser, "-o --output FILE|FOLDER", what, required=True)
     what = "embed only the I-th of N equal parts of the list"
-    add_value(parser, "--shard I/N", what, Shard.read, default=Shard(1, 1))
+    add_value(parser, "--shard I/N", what, read_shard, default=Shard(1, 1))
     add_model(parser, with_workers=True)
 
 
@@ -82,10 +66,6 @@ def run(options: Namespace) -> int:
             f"{', ...' if len(left_out) > 3 else ''}): name those that are"
         )
     output, shard = options.output, options.shard
-    if len(ids) < shard.total:
-        raise ValueError(
-            f"--shard: {len(ids)} recordings have no {shard.total} parts: ask for less"
-        )
     ids, paths = shard.of(ids), shard.of(paths)
     if not output.suffix or output.is_dir():
         check_parts(output, shard.total)
@@ -93,8 +73,7 @@ def run(options: Namespace) -> int:
     check_outputs([output], [*paths, *options.audio])
     check_format(output, ids)
     extractor = load_extractor(options, own_device(options.device))
-    made_by = f"{extractor.fingerprint} in {options.precision}"
-    store = EmbeddingStore(output, made_by, ids, paths)
+    store = EmbeddingStore.of(extractor, output, ids, paths)
     is_done = output.suffix == PARQUET and read_stamp(output) == store.digest()
     if any(gather_objects(is_done)):
         if rank() == 0:
@@ -110,32 +89,26 @@ def run(options: Namespace) -> int:
             warn(f"{len(ids) - len(missing)} of {len(ids)} embeddings are there already")
         failed = store.fill(extractor, missing, options.workers)
         if rank() == 0:
-            _write(output, ids, store, failed, extractor.fingerprint)
+            _write(output, store, failed, extractor)
     code = 1 if failed else 0
     leave_group(code)
     return code
 
 
 def _write(
-    output: Path, ids: list[str], store: "EmbeddingStore", failed: dict[int, str], fingerprint: str
+    output: Path, store: "EmbeddingStore", failed: dict[int, str], extractor: "Extractor"
 ) -> None:
     """Write all embeddings to the output, and report which recordings are missing in it."""
-    done = store.collect(failed)
-    if not done:
-        store.remove()
+    count, dimension = store.finish(output, failed, extractor)
+    total = len(store.ids)
+    if not count:
         first = failed[min(failed)]
-        raise ValueError(f"none of {len(ids)} recordings could be embedded; the first: {first}")
+        raise ValueError(f"none of {total} recordings could be embedded; the first: {first}")
     for index in sorted(failed):  # all of them, so that they can be repaired
-        warn(f"not embedded: {ids[index]}: {failed[index]}")
-    matrix = np.stack(list(done.values()))
-    files = [str(store.paths[index]) for index in done]
-    stamp = None if failed else store.digest()  # of a complete file only
-    write_embeddings(output, [ids[index] for index in done], matrix, fingerprint, files, stamp)
-    say(f"{len(done)} embeddings of dimension {matrix.shape[1]} in {output}")
+        warn(f"not embedded: {store.ids[index]}: {failed[index]}")
+    say(f"{count} embeddings of dimension {dimension} in {output}")
     if failed:
         warn(
-            f"{len(failed)} of {len(ids)} recordings are missing in {output}: repair them or leave "
+            f"{len(failed)} of {total} recordings are missing in {output}: repair them or leave "
             "them out; the same command tries only them again"
         )
-    else:
-        store.remove()
