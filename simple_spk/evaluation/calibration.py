@@ -35,7 +35,7 @@ RIDGE = 1e-9  # on weights of standardized features: bounds that of a feature th
 LARGEST_BYTES = 2_000_000  # of a file
 DURATION = "log_duration"  # suffix of the names of the quality measures of durations
 TYPICALITY = "typicality"  # the name of the measure by a background
-NEAREST_SHARE = 0.015  # of a background, whose inner products count
+NEAREST_SHARE = 0.05  # of a background, whose inner products count
 BLOCK_ROWS = 4096  # of embeddings that are compared with a background at a time
 # Measures of the sound of recordings: the logarithms of the seconds of speech and of how many they
 # are, the signal-to-noise ratio, and 1 for a telephone's band (0 otherwise).

@@ -32,10 +32,10 @@ from simple_spk.inference.decisions import Decision, Identification, lack_of_evi
 from simple_spk.inference.enrollment_checks import disagreeing, limits_of, repeated
 from simple_spk.inference.model import Model, embedding_fingerprint, full_precision
 from simple_spk.inference.model_folder import builtin_model, load_model, resolve
-from simple_spk.inference.speaker_store import SpeakerStore
 from simple_spk.inference.speech_quality import RecordingQuality
 from simple_spk.inference.voice_comparison import NOBODY, VoiceComparison
 from simple_spk.inference.voice_stores.addresses import open_voices
+from simple_spk.inference.voice_stores.speaker_store import SpeakerStore
 from simple_spk.inference.voice_stores.voice import Voice, Voices, VoiceStore
 
 if TYPE_CHECKING:  # imports scipy

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simple_spk import Extractor
-from simple_spk.inference.speaker_store import SpeakerStore
+from simple_spk.inference.voice_stores.speaker_store import SpeakerStore
 from simple_spk.inference.voice_stores.voice import Voice
 
 SPEECH = Path(os.environ.get("SIMPLE_SPK_DATA", ""), "speech")

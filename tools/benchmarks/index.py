@@ -26,7 +26,8 @@ import torch
 from numpy.typing import NDArray
 
 from simple_spk.evaluation.embedding_files import read_embeddings
-from simple_spk.inference.extractor import MOST_CALIBRATED, Extractor
+from simple_spk.inference.extractor import Extractor
+from simple_spk.inference.voice_comparison import MOST_CALIBRATED
 from simple_spk.inference.voice_stores.addresses import open_voices
 from simple_spk.inference.voice_stores.faiss_store import FaissStore
 from simple_spk.inference.voice_stores.voice import Voice, VoiceStore, usual_measures

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from simple_spk.inference.speaker_store import FORMAT, SpeakerStore
 from simple_spk.inference.voice_stores.addresses import open_voices
+from simple_spk.inference.voice_stores.speaker_store import FORMAT, SpeakerStore
 from simple_spk.inference.voice_stores.voice import KINDS, Voice
 from tools.fuzzing.mutations import (
     BYTE_DAMAGES,

@@ -3,9 +3,9 @@
 import logging
 from pathlib import Path
 
-from simple_spk.inference.speaker_store import SpeakerStore
 from simple_spk.inference.voice_stores.faiss_store import FaissStore
 from simple_spk.inference.voice_stores.qdrant_store import QdrantStore
+from simple_spk.inference.voice_stores.speaker_store import SpeakerStore
 from simple_spk.inference.voice_stores.voice import Lift, VoiceStore
 from simple_spk.inference.voice_stores.voice_file import NotADatabaseError, VoiceFile
 from simple_spk.io.atomic_file import lock_file

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_tensors
 
-from simple_spk.inference import speaker_store
 from simple_spk.inference.extractor import Extractor
-from simple_spk.inference.speaker_store import SpeakerStore
-from simple_spk.inference.voice_stores import key_matrix
+from simple_spk.inference.voice_stores import key_matrix, speaker_store
 from simple_spk.inference.voice_stores import voice as voice_module
 from simple_spk.inference.voice_stores.addresses import open_voices
+from simple_spk.inference.voice_stores.speaker_store import SpeakerStore
 from simple_spk.inference.voice_stores.voice import Voice, VoiceStore
 from simple_spk.inference.voice_stores.voice_file import VoiceFile
 
