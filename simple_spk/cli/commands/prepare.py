@@ -1,4 +1,4 @@
-"""Prepare VoxCeleb for training: convert audio, write manifests, trial lists and tar files.
+"""Prepare a corpus for training: convert audio, write manifests, trial lists and tar files.
 
 All corpora can share one TARGET, the data folder of hparams/simple_resnet34.yaml or, with musan and
 rooms, of hparams/simple_resnet34_modern.yaml.
@@ -6,6 +6,7 @@ rooms, of hparams/simple_resnet34_modern.yaml.
 
 import contextlib
 from argparse import ArgumentParser, Namespace, _SubParsersAction
+from pathlib import Path
 
 from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_value
@@ -42,6 +43,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(shards, "target TARGET", "folder to write: shard-0000.tar, ... and the manifest")
     what = f"size of a tar file (default {SHARD_MEGABYTES})"
     add_value(shards, "--shard-megabytes N", what, float, default=SHARD_MEGABYTES)
+    purpose = "write a manifest of cuts of lhotse, with FLAC files of those that are parts of files"
+    lhotse = corpora.add_parser("lhotse", help=purpose, description=purpose.capitalize())
+    add_value(lhotse, "source CUTS", "NAME.jsonl or NAME.jsonl.gz, of MonoCuts with a speaker")
+    add_value(lhotse, "target TARGET", "data folder to write: NAME.csv and cuts/")
+    add_value(lhotse, "--workers N", "files read at a time (default 8)", int, default=8)
     for in_place in (first, musan, rooms):
         in_place.description = f"{in_place.description}. The audio files stay where they are."
         add_value(in_place, "--workers N", "files read at a time (default 8)", int, default=8)
@@ -68,7 +74,8 @@ def run(options: Namespace) -> int:
     if options.workers < 1:
         raise ValueError(f"--workers is {options.workers}, but must be at least 1")
     with contextlib.ExitStack() as locks:
-        if options.source.is_dir():
+        expected = Path.is_file if options.corpus == "lhotse" else Path.is_dir
+        if expected(options.source):
             # Different corpora may be prepared at once: they write different files of the target.
             folder = options.target / f".{options.corpus}"
             locks.enter_context(lock_folder(folder, "preparing"))
@@ -89,9 +96,12 @@ def run(options: Namespace) -> int:
 
 def _prepare(options: Namespace) -> PreparedCorpus:
     """Prepare the corpus of the options."""
+    from simple_spk.corpora.lhotse_cuts import prepare_lhotse
     from simple_spk.corpora.musan_rirs import prepare_musan, prepare_rooms
 
     source, target, workers = options.source, options.target, options.workers
+    if options.corpus == "lhotse":
+        return prepare_lhotse(source, target, workers)
     if options.corpus == "musan":
         return prepare_musan(source, target, workers)
     if options.corpus == "rooms":
