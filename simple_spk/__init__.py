@@ -8,6 +8,7 @@ from typing import Any
 __version__ = "0.1.0"
 __all__ = ["SAMPLE_RATE", "Extractor", "__version__"]
 
+ANGULAR_BIAS = 0.3  # b_theta in every experiment of the paper
 SAMPLE_RATE = 16000  # hertz, of all speech unless a model or an option says otherwise
 LONGEST_SECONDS = 6 * 3600.0  # of recordings, unless told otherwise: silence packs to nothing
 

@@ -31,8 +31,7 @@ from recipes.Face.recordio import read_face_image
 from simple_spk.data.trials import Trials
 from simple_spk.distributed import rank
 from simple_spk.evaluation.embedding_files import Embeddings, write_embeddings
-from simple_spk.evaluation.scoring import score_trials, similarity_in_words
-from simple_spk.models.similarity import Similarity
+from simple_spk.evaluation.scoring import AnySimilarity, score_trials, similarity_in_words
 from simple_spk.vision.embedding import EmbeddingOptions, EmbedInputs, embed_images
 from simple_spk.vision.image_table import read_image_table
 from simple_spk.vision.transforms import Transform
@@ -102,7 +101,7 @@ class IJBEvaluation:
         self.embeddings_file = None if embeddings_file is None else Path(embeddings_file)
 
     def __call__(
-        self, embed: EmbedInputs, similarity: Similarity, scores_file: Path | None = None
+        self, embed: EmbedInputs, similarity: AnySimilarity, scores_file: Path | None = None
     ) -> dict[str, Any]:
         """All rates as plain data.
 
@@ -117,7 +116,7 @@ class IJBEvaluation:
 
 
 def evaluate_ijb(
-    protocol: IJBProtocol, embeddings: Embeddings, similarity: Similarity, progress: bool = False
+    protocol: IJBProtocol, embeddings: Embeddings, similarity: AnySimilarity, progress: bool = False
 ) -> dict[str, Any]:
     """All rates of a protocol, in percent, as plain data, from embeddings of its images."""
     templates = media_template_embeddings(protocol.images, embeddings)
@@ -174,7 +173,7 @@ def media_weights(images: TemplateImages) -> NDArray[np.float32]:
 def identification_rates(
     protocol: IdentificationProtocol,
     templates: NDArray[np.float32],
-    similarity: Similarity,
+    similarity: AnySimilarity,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Rates in each gallery, their mean over the galleries, and those in the joined galleries.

@@ -16,8 +16,7 @@ from simple_spk.evaluation.metrics import (
     equal_error_rate,
     true_positive_rate_at,
 )
-from simple_spk.evaluation.scoring import queries_and_keys
-from simple_spk.models.similarity import Similarity
+from simple_spk.evaluation.scoring import AnySimilarity, as_array, queries_and_keys
 
 PROBES_AT_ONCE = 512  # their scores against a few thousand templates take a few megabytes
 # A search returns a list of candidates; a mate further down is not found (Klare et al., 2015).
@@ -119,7 +118,7 @@ def search(
     probes: NDArray[np.float32],
     gallery: NDArray[np.float32],
     mates: NDArray[np.int64],
-    similarity: Similarity,
+    similarity: AnySimilarity,
     others_kept: int = 0,
     block: int = PROBES_AT_ONCE,
     progress: bool = False,
@@ -130,8 +129,8 @@ def search(
     The ``others_kept`` highest scores between different subjects are kept. Only the scores of one
     block of probes are in memory.
     """
-    queries = queries_and_keys(probes, similarity)[0].cpu().numpy()
-    keys = queries_and_keys(gallery, similarity)[1].cpu().numpy()
+    queries = as_array(queries_and_keys(probes, similarity)[0])
+    keys = as_array(queries_and_keys(gallery, similarity)[1])
     is_mated = mates >= 0
     mate_scores = np.full(len(probes), -np.inf, dtype=np.float32)
     best_others = np.empty(len(probes), dtype=np.float32)

@@ -4,6 +4,7 @@ import dataclasses
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from simple_spk import ANGULAR_BIAS
 from simple_spk.cli.messages import warn
 from simple_spk.cli.options import add_enrollments, add_value
 from simple_spk.data.manifest import read_speakers
@@ -12,11 +13,12 @@ from simple_spk.evaluation.embedding_files import read_embeddings
 from simple_spk.evaluation.enrollment import read_enrollments
 from simple_spk.evaluation.list_summary import MetricOptions
 from simple_spk.evaluation.score_files import SCORE_FORMATS
+from simple_spk.evaluation.score_norm import speaker_cohort
+from simple_spk.evaluation.scoring import NumpySimilarity
+from simple_spk.inference.trial_scoring import EvaluationOptions
 
 if TYPE_CHECKING:
     from simple_spk.inference.model import Model
-    from simple_spk.inference.trial_evaluation import EvaluationOptions
-    from simple_spk.models.similarity import Similarity
 
 
 def add_scoring(parser: ArgumentParser) -> None:
@@ -47,18 +49,14 @@ def add_scoring(parser: ArgumentParser) -> None:
     )
 
 
-def scoring_options(options: Namespace, metrics: MetricOptions) -> "EvaluationOptions":
+def scoring_options(options: Namespace, metrics: MetricOptions) -> EvaluationOptions:
     """The options of ``add_scoring`` for the library, with the files they name."""
-    from simple_spk.inference.trial_evaluation import EvaluationOptions
-
     if options.cohort_speakers is not None and options.cohort is None:
         raise ValueError("--cohort-speakers are the speakers of a cohort: give the --cohort, too")
     if options.own_calibration and options.cohort is not None:
         raise ValueError("--own-calibration is of plain scores, which a --cohort changes: drop one")
     cohort = None
     if options.cohort is not None:
-        from simple_spk.evaluation.score_norm import speaker_cohort
-
         members = read_embeddings(options.cohort)
         cohort = members.matrix
         if options.cohort_speakers is not None:
@@ -77,9 +75,7 @@ def scoring_options(options: Namespace, metrics: MetricOptions) -> "EvaluationOp
     )
 
 
-def with_model(
-    scoring: "EvaluationOptions", options: Namespace, model: "Model"
-) -> "EvaluationOptions":
+def with_model(scoring: EvaluationOptions, options: Namespace, model: "Model") -> EvaluationOptions:
     """Scoring options with a model's name, threshold and (for --own-calibration) calibration."""
     name = options.model or "the built-in model"
     scoring = dataclasses.replace(scoring, model=name, threshold=model.threshold)
@@ -100,13 +96,13 @@ def add_similarity(parser: ArgumentParser, when: str = "") -> None:
     add_value(parser, "--angular-bias COSINE", "b_theta of generalized (default 0.3)", float)
 
 
-def named_similarity(options: Namespace) -> "Similarity":
+def named_similarity(options: Namespace) -> NumpySimilarity:
     """The similarity that the options of ``add_similarity`` name."""
-    from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct
-
     bias = options.angular_bias
     if options.similarity != "cosine":
-        return GeneralizedInnerProduct() if bias is None else GeneralizedInnerProduct(bias)
+        if bias is not None and not -1.0 <= bias <= 1.0:
+            raise ValueError(f"--angular-bias is a cosine: it must lie in [-1, 1], not {bias}")
+        return NumpySimilarity(ANGULAR_BIAS if bias is None else bias)
     if bias is not None:
         raise ValueError("--angular-bias is of the generalized similarity: leave it out")
-    return CosineSimilarity()
+    return NumpySimilarity()

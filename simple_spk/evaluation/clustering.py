@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster import hierarchy
 
-from simple_spk.evaluation.scoring import queries_and_keys
-from simple_spk.models.similarity import Similarity
+from simple_spk.evaluation.scoring import AnySimilarity, as_array, queries_and_keys
 
 LINKAGES = ("average", "complete", "single")
 # Clustering keeps two numbers of 8 bytes for each pair: 0.8 gigabytes for this many recordings.
@@ -29,7 +28,7 @@ def cluster_summary(
     names: Sequence[str],
     embeddings: NDArray[np.float32],
     speakers: NDArray[np.int64],
-    similarity: Similarity,
+    similarity: AnySimilarity,
     threshold: float | None = None,
     most_clustered: int = MOST_CLUSTERED,
 ) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def cluster_summary(
             f"found {len(speakers)} recordings of {len(counts)} speakers; clusters need two "
             f"speakers, and one with two recordings"
         )
-    queries, keys = (side.cpu().numpy() for side in queries_and_keys(embeddings, similarity))
+    queries, keys = map(as_array, queries_and_keys(embeddings, similarity))
     chosen = _whole_speakers(speakers, most_clustered)
     pairs, greatest = dissimilarities((queries[chosen], keys[chosen]))
     labels = speakers[chosen]

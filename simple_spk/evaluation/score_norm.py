@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
-from simple_spk.evaluation.scoring import queries_and_keys
-from simple_spk.models.similarity import Similarity
+from simple_spk.evaluation.scoring import AnySimilarity, as_array, queries_and_keys
 
 
 class CohortStatistics(NamedTuple):
@@ -44,7 +43,7 @@ def speaker_cohort(embeddings: NDArray[np.float32], speakers: ArrayLike) -> NDAr
 def cohort_statistics(
     embeddings: NDArray[np.float32],
     cohort: NDArray[np.float32],
-    similarity: Similarity,
+    similarity: AnySimilarity,
     top_n: int | None = 300,
     block: int = 2048,
     progress: bool = False,
@@ -67,7 +66,7 @@ def cohort_statistics(
     starts = range(0, len(embeddings), block)
     for start in tqdm(starts, "scoring the cohort", disable=not progress):
         rows = slice(start, start + block)
-        scores = (queries[rows] @ keys.T).cpu().numpy()
+        scores = as_array(queries[rows] @ keys.T)
         if left_out:
             scores.partition(left_out, axis=1)
         highest = scores[:, left_out:]

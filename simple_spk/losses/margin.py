@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simple_spk import ANGULAR_BIAS
 from simple_spk.models.similarity import (
-    ANGULAR_BIAS,
     CosineSimilarity,
     GeneralizedInnerProduct,
     Similarity,

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simple_spk import ANGULAR_BIAS
 from simple_spk.models.saved_arguments import remember_arguments
-
-ANGULAR_BIAS = 0.3  # b_theta in every experiment of the paper
 
 
 class Similarity(nn.Module):

@@ -42,11 +42,16 @@ def scores(listed: Trials) -> np.ndarray:
     return np.random.default_rng(0).normal(size=len(listed)) + 1.5 * listed.is_target
 
 
-@pytest.mark.parametrize("name", ["metrics", "compare"])
+@pytest.mark.parametrize("name", ["metrics", "compare", "score"])
 def test_torch_is_not_needed(name: str, listed: Trials, scores: np.ndarray, tmp_path: Path) -> None:
     """Neither to start the command nor while it runs."""
     write_scores(tmp_path / "s.txt", listed, scores)
     files = [str(tmp_path / "s.txt")] * (2 if name == "compare" else 1)
+    if name == "score":
+        table = np.random.default_rng(0).normal(size=(len(listed.ids), 8)).astype(np.float32)
+        np.savez(tmp_path / "e.npz", ids=listed.ids, embeddings=table)
+        files = ["--embeddings", str(tmp_path / "e.npz"), "--trials", str(listed.path)]
+        files += ["--cohort", str(tmp_path / "e.npz"), "--top-n", "5", "--similarity", "cosine"]
     code = (
         "import sys; from simple_spk.cli.main import main; "
         "sys.exit(main(sys.argv[1:]) or 'torch' in sys.modules)"

@@ -152,7 +152,8 @@ def test_score_as_a_model_does(trials: Path, tmp_path: Path, capsys: Capture) ->
     outputs = [tmp_path / "model.txt", tmp_path / "option.txt"]
     assert run("score", *sources, "-o", outputs[0], "--model", tmp_path / "own") == 0
     assert run("score", *sources, "-o", outputs[1], "--angular-bias", 0.7) == 0
-    assert np.array_equal(read_scores(outputs[0]), read_scores(outputs[1]))
+    # Torch computes the one and numpy the other.
+    np.testing.assert_allclose(*map(read_scores, outputs), rtol=1e-6)
     # Embeddings that do not say whose they are may be another model's.
     note = "own.npz: nothing in it says that"
     assert note in capsys.readouterr().err

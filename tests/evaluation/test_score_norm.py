@@ -6,9 +6,34 @@ import torch
 from numpy.typing import NDArray
 
 from simple_spk.evaluation.score_norm import cohort_statistics, normalize, speaker_cohort
+from simple_spk.evaluation.scoring import (
+    NumpySimilarity,
+    queries_and_keys,
+    similarity_in_words,
+)
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 
 SIMILARITIES = [GeneralizedInnerProduct(0.3), CosineSimilarity()]
+
+
+@pytest.mark.parametrize(
+    ("plain", "similarity"),
+    [
+        (NumpySimilarity(), CosineSimilarity()),
+        (NumpySimilarity(scale=3.0), CosineSimilarity(3.0)),
+        (NumpySimilarity(0.0), GeneralizedInnerProduct(0.0)),
+        (NumpySimilarity(0.7), GeneralizedInnerProduct(0.7)),
+    ],
+)
+def test_scores_without_torch_are_those_of_torch(
+    plain: NumpySimilarity, similarity: Similarity
+) -> None:
+    embeddings = np.concatenate([vectors(9, 0), np.zeros((1, 8), np.float32)])
+    found, expected = (queries_and_keys(embeddings, one) for one in (plain, similarity))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == np.float32
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-6, atol=1e-6)
+    assert similarity_in_words(plain) == similarity_in_words(similarity)
 
 
 def vectors(count: int, seed: int, dim: int = 8) -> NDArray[np.float32]:

@@ -17,6 +17,8 @@ from simple_spk.data.trials import read_trials
 from simple_spk.evaluation.bootstrap import REPLICATES
 from simple_spk.evaluation.embedding_files import read_embeddings
 from simple_spk.evaluation.enrollment import read_durations, recordings_needed
+from simple_spk.evaluation.scoring import AnySimilarity
+from simple_spk.inference.trial_scoring import EmbeddingSource, evaluate_trials
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -36,10 +38,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Score, write and report."""
-    from simple_spk.inference.model import embedding_fingerprint
-    from simple_spk.inference.model_folder import load_model, resolve
-    from simple_spk.inference.trial_evaluation import EmbeddingSource, evaluate_trials
-
     if options.replicates is None:  # scoring is quick, resampling takes longer
         options.replicates = REPLICATES if options.json or options.report else 0
     if options.own_calibration and options.model is None:
@@ -51,8 +49,11 @@ def run(options: Namespace) -> None:
     how = scoring_options(options, summary.metrics)
     embeddings = read_embeddings(options.embeddings, recordings_needed(lists, how.enrollments))
     if options.model is None:
-        similarity = named_similarity(options)
+        similarity: AnySimilarity = named_similarity(options)
     else:
+        from simple_spk.inference.model import embedding_fingerprint  # with torch
+        from simple_spk.inference.model_folder import load_model, resolve
+
         if options.similarity is not None or options.angular_bias is not None:
             raise ValueError("--model has its own similarity: leave out either it or the other")
         model = load_model(resolve(options.model))
