@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.inference.voice_stores.key_matrix import Kind, best_rows
+from simple_spk.inference.voice_stores.key_matrix import Found, Kind, best_rows, decoded
 from simple_spk.inference.voice_stores.voice import Lift
-from simple_spk.inference.voice_stores.voice_file import Candidates, State, VoiceFile
+from simple_spk.inference.voice_stores.voice_file import State, VoiceFile
 from simple_spk.io.atomic_file import atomic_write
 
 MAGIC = b"simple_spk index"
@@ -30,7 +30,7 @@ HEADER = struct.Struct("<16s16s16sIq32s")
 KINDS = ("pq", "flat", "ivf", "ivf-sq8")
 LISTS_PER_ROOT = 2  # lists of an inverted file for each unit of the root of the number of voices
 TRAINED_PER_LIST = 40
-PROBED_SHARE = 0.2  # of the lists, which a search reads
+PROBED_SHARE, FEWEST_PROBED = 0.2, 8  # of the lists, which a search reads
 TRAINED_BY_PQ = 20_000  # keys
 KEYS_AT_ONCE = 2**16
 MUCH_NEW = 0.1  # a share of voices that are not in the index, from which on a search says so
@@ -76,12 +76,12 @@ class FaissStore(VoiceFile):
         if keys is None or state.dimension is None or not state.voices:
             raise ValueError(f"{self.path} has no voices to index: enroll some first")
         # A row that changes meanwhile belongs to a later change, and is not looked up in the index.
-        live = np.flatnonzero(~np.isnan(keys[:, 0]))
-        index = self._trained(kind, keys, live)
+        what = Kind.of(state.identity, self._lift, state.dimension)
+        live = np.flatnonzero(~np.isnan(decoded(keys, 1)[:, 0]))  # by their last numbers
+        index = self._trained(kind, keys, live, what.width)
         for start in range(0, len(live), KEYS_AT_ONCE):
             some = live[start : start + KEYS_AT_ONCE]
-            index.add_with_ids(_even(keys[some]), some)
-        what = Kind.of(state.identity, self._lift, state.dimension)
+            index.add_with_ids(_padded(decoded(keys[some], what.width), index.d), some)
         with atomic_write(self.index_path) as partial:
             self._faiss.write_index(index, str(partial))
             digest = _digest(partial, partial.stat().st_size)
@@ -89,31 +89,38 @@ class FaissStore(VoiceFile):
                 file.write(HEADER.pack(MAGIC, *what, state.changes, digest))
         return len(live)
 
-    def _trained(self, kind: str, keys: NDArray[np.float32], live: NDArray[np.int64]) -> Any:
+    def _trained(
+        self, kind: str, keys: NDArray[np.int8], live: NDArray[np.int64], width: int
+    ) -> Any:
         """An index without keys, whose lists fit a sample of these."""
         faiss = self._faiss
-        width = keys.shape[1] + keys.shape[1] % 2
+
+        def sample(count: int) -> NDArray[np.float32]:
+            random = np.random.default_rng(0).permutation(live)
+            return _padded(decoded(keys[np.sort(random[:count])], width), size)
+
+        # For pq an even number of numbers, for the others a multiple of FAISS's fast functions.
+        size = width + -width % (2 if kind == "pq" else 16)
         lists = max(1, int(LISTS_PER_ROOT * math.sqrt(len(live))))
         if kind == "flat":
-            return faiss.IndexIDMap2(faiss.IndexFlatIP(width))
+            return faiss.IndexIDMap2(faiss.IndexFlatIP(size))
         metric = faiss.METRIC_INNER_PRODUCT
-        random = np.random.default_rng(0).permutation(live)
         if kind == "pq":
-            index = faiss.IndexPQFastScan(width, width // 2, 4, metric)
-            index.train(_even(keys[np.sort(random[:TRAINED_BY_PQ])]))
+            index = faiss.IndexPQFastScan(size, size // 2, 4, metric)
+            index.train(sample(TRAINED_BY_PQ))
             return faiss.IndexIDMap2(index)
         lists = min(lists, max(1, len(live) // TRAINED_PER_LIST))
-        quantizer = faiss.IndexFlatIP(width)
+        quantizer = faiss.IndexFlatIP(size)
         if kind == "ivf":
-            index = faiss.IndexIVFFlat(quantizer, width, lists, metric)
+            index = faiss.IndexIVFFlat(quantizer, size, lists, metric)
         else:
             index = faiss.IndexIVFScalarQuantizer(
-                quantizer, width, lists, faiss.ScalarQuantizer.QT_8bit, metric
+                quantizer, size, lists, faiss.ScalarQuantizer.QT_8bit, metric
             )
         index.cp.max_points_per_centroid = TRAINED_PER_LIST
         index.cp.min_points_per_centroid = 1
-        index.train(_even(keys[np.sort(random[: TRAINED_PER_LIST * lists])]))
-        index.nprobe = math.ceil(PROBED_SHARE * lists)
+        index.train(sample(TRAINED_PER_LIST * lists))
+        index.nprobe = min(lists, max(FEWEST_PROBED, math.ceil(PROBED_SHARE * lists)))
         return index
 
     def _index(self, state: State) -> LoadedIndex | None:
@@ -150,29 +157,30 @@ class FaissStore(VoiceFile):
         db: sqlite3.Connection,
         state: State,
         queries: NDArray[np.float32],
-        keys: NDArray[np.float32],
+        keys: NDArray[np.int8],
         count: int,
-    ) -> list[Candidates]:
+    ) -> list[Found]:
         """The slots that the index finds, and those of the best voices that it does not have."""
         loaded = self._index(state) if state.voices else None
         if loaded is None:
             logger.warning("%s has no index: all voices are compared", self.path)
             return super()._candidates(db, state, queries, keys, count)
-        _, found = loaded.index.search(_even(queries), max(1, count))
+        _, found = loaded.index.search(_padded(queries, loaded.index.d), max(1, count))
         what = "SELECT slot FROM voices WHERE changed > ?"
         new = np.array([slot for (slot,) in db.execute(what, (loaded.through,))], np.int64)
         if len(new) > MUCH_NEW * state.voices:
             logger.warning("%d voices are newer than the index of %s", len(new), self.path)
         candidates = []
-        for slots, (rows, _) in zip(found, best_rows(queries, keys[new], count), strict=True):
-            both = np.concatenate([slots[slots >= 0], new[rows]])
-            candidates.append(Candidates(np.unique(both), None))
+        for slots, best in zip(found, best_rows(queries, keys[new], count), strict=True):
+            both = np.unique(np.concatenate([slots[slots >= 0], new[best.rows]]))
+            nothing = np.zeros(len(both), np.float32)  # is known of the scores
+            candidates.append(Found(both, nothing, nothing + np.inf))
         return candidates
 
 
-def _even(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows of an even number of numbers, the last perhaps 0."""
-    return np.pad(rows, ((0, 0), (0, rows.shape[1] % 2)))
+def _padded(rows: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    """Rows (n, width) with zeros to (n, size)."""
+    return np.pad(rows, ((0, 0), (0, size - rows.shape[1])))
 
 
 def _digest(path: Path, size: int) -> bytes:

@@ -1,7 +1,12 @@
-"""The keys of all voices in a memory-mapped file, and the exact products with queries.
+"""The keys of all voices in a memory-mapped file, a byte for each number, and their best products.
 
-A key is a lifted embedding; it has a fixed row. The file is derived from the records of the voices:
-if it is missing, it is made again. Its processes take turns at writing (``voice_file``).
+A key is a lifted embedding; it has a fixed row. The row has a byte for each number but the last
+(often a length, and larger than the others), the scale of the bytes, and the last number. The scale
+bounds the error of a product with any query. So a search can name all keys that may be among the
+best; the voices' records then give exact scores.
+
+The file is derived from the records: if it is missing, it is made again. Its processes take turns
+at writing (``voice_file``).
 """
 
 import contextlib
@@ -13,16 +18,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from simple_spk.inference.voice_stores.voice import Lift, best_places
+from simple_spk.inference.voice_stores.voice import Lift
 from simple_spk.io.atomic_file import atomic_write
 
-MAGIC = b"simple_spk keys1"
+MAGIC = b"simple_spk keys2"
 HEADER = struct.Struct("<16s16s16sI")  # magic, identity of the records, digest of the lift, width
 START = 4096  # bytes before the first row
 FEWEST_ROWS = 64  # of a file, which doubles when it is full; what is not written takes no room
-ROWS_AT_ONCE = 2**14  # in a product: 17 MB of 257 numbers
+ROWS_AT_ONCE = 2**13  # in a product: 2 MB of 257 numbers, which stay in the cache
+NUMBERS = 2  # of 4 bytes at the end of a row: scale, last number of the key
+MOST_CODE = 127
+# Digits of a query: a product of two pairs of bytes fits 16 bits, as some processors need it.
+MOST_DIGIT = 63
+ROUNDING = 2e-5  # of a product in float32, as a share of the lengths: above 300 * 2**-24
 
 
 class Kind(NamedTuple):
@@ -42,12 +53,23 @@ class Kind(NamedTuple):
         return cls(identity, digest, lifted.shape[1])
 
 
+class Found(NamedTuple):
+    """Rows (k,) of keys whose products with a query may be among the best.
+
+    The products differ from ``scores`` (k,) by at most ``errors`` (k,).
+    """
+
+    rows: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    errors: NDArray[np.float32]
+
+
 class KeyMatrix:
     """A file of keys."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._mapped: tuple[tuple[int, int, int], NDArray[np.float32]] | None = None
+        self._mapped: tuple[tuple[int, int, int], NDArray[np.int8]] | None = None
 
     def kind(self) -> Kind | None:
         """What the file holds; None if there is no such file."""
@@ -59,26 +81,26 @@ class KeyMatrix:
         return Kind(*kind) if magic == MAGIC and kind[-1] > 0 else None
 
     def create(self, kind: Kind, blocks: Iterable[NDArray[np.float32]]) -> None:
-        """Write the file anew with these rows."""
+        """Write the file anew with these keys."""
         with atomic_write(self.path) as partial, partial.open("r+b") as file:
             file.write(HEADER.pack(MAGIC, *kind).ljust(START, b"\0"))
             rows = 0
             for block in blocks:
-                file.write(np.ascontiguousarray(block, "<f4").tobytes())
+                file.write(encoded(block).tobytes())
                 rows += len(block)
-            file.truncate(START + 4 * kind.width * max(FEWEST_ROWS, rows))
+            file.truncate(START + row_bytes(kind.width) * max(FEWEST_ROWS, rows))
 
     def write(self, width: int, rows: NDArray[np.integer], keys: NDArray[np.float32]) -> None:
         """Write keys (n, width) to rows (n,), and wait until they are on the disk."""
-        content = np.ascontiguousarray(keys, "<f4")
+        content, size = encoded(keys), row_bytes(width)
         with self.path.open("r+b", buffering=0) as file:
-            room = (os.fstat(file.fileno()).st_size - START) // (4 * width)
+            room = (os.fstat(file.fileno()).st_size - START) // size
             if rows.max() >= room:
-                file.truncate(START + 4 * width * max(2 * room, int(rows.max()) + 1))
+                file.truncate(START + size * max(2 * room, int(rows.max()) + 1))
             # Consecutive rows at once.
             breaks = np.flatnonzero(np.diff(rows) != 1) + 1
             for part in np.split(np.arange(len(rows)), breaks):
-                file.seek(START + 4 * width * int(rows[part[0]]))
+                file.seek(START + size * int(rows[part[0]]))
                 left = memoryview(content[part[0] : part[-1] + 1].tobytes())
                 while left:
                     left = left[file.write(left) :]
@@ -88,45 +110,115 @@ class KeyMatrix:
         """Delete the file."""
         self.path.unlink(missing_ok=True)
 
-    def rows(self, kind: Kind, count: int) -> NDArray[np.float32] | None:
-        """The first rows (count, width), mapped; None if the file is of another kind or shorter."""
+    def rows(self, kind: Kind, count: int) -> NDArray[np.int8] | None:
+        """The first rows (count, bytes), mapped; None if the file is of another kind or shorter."""
         if self.kind() != kind:
             return None
         with contextlib.suppress(OSError, ValueError), self.path.open("rb") as file:
             state = os.fstat(file.fileno())
             version = (state.st_dev, state.st_ino, state.st_size)
-            room = (state.st_size - START) // (4 * kind.width)
+            room = (state.st_size - START) // row_bytes(kind.width)
             if room < count:
                 return None
             if self._mapped is None or self._mapped[0] != version:
-                shape = (room, kind.width)
-                mapped = np.memmap(file, np.dtype("<f4"), "r", START, shape)
+                shape = (room, row_bytes(kind.width))
+                # "c": nothing is written, but torch takes no array that is read-only.
+                mapped = np.memmap(file, np.int8, "c", START, shape)
                 self._mapped = version, np.asarray(mapped)
             return self._mapped[1][:count]
         return None
 
 
-def best_rows(
-    queries: NDArray[np.float32], keys: NDArray[np.float32], count: int
-) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """The rows of the ``count`` keys of the highest inner products with each query, and these.
+def row_bytes(width: int) -> int:
+    """How many bytes a key of so many numbers takes."""
+    return -(-(width - 1 + 4 * NUMBERS) // 16) * 16
 
-    Keys that are not numbers are of nobody.
+
+def encoded(keys: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Keys (n, width) as rows (n, bytes); those with values that are not numbers are of nobody."""
+    rows = np.zeros((len(keys), row_bytes(keys.shape[1])), np.int8)
+    is_known = np.isfinite(keys.sum(axis=1))
+    body = np.where(is_known[:, None], keys, 0.0)[:, :-1].astype(np.float64)
+    scales = (np.abs(body).max(axis=1, initial=0.0) / MOST_CODE).astype(np.float32)
+    steps = np.where(scales > 0.0, scales, 1.0)[:, None].astype(np.float64)
+    rows[:, : body.shape[1]] = np.rint(body / steps).clip(-MOST_CODE, MOST_CODE)
+    numbers = np.stack([np.where(is_known, scales, np.nan), keys[:, -1]], axis=1)
+    rows[:, -4 * NUMBERS :] = numbers.astype("<f4").view(np.int8)
+    return rows
+
+
+def decoded(rows: NDArray[np.int8], width: int) -> NDArray[np.float32]:
+    """The keys (n, width) of rows, rounded as they are; those of nobody are not numbers."""
+    scales, last = _numbers(rows)
+    return np.concatenate([scales[:, None] * rows[:, : width - 1], last[:, None]], axis=1)
+
+
+def _numbers(rows: NDArray[np.int8]) -> tuple[NDArray[np.float32], ...]:
+    """The scales and last numbers (n,) of rows."""
+    return tuple(rows.view("<f4")[:, -NUMBERS:].T)
+
+
+class _Query:
+    """A query (width,) as two digits for each number; the scores of rows with a bound of error."""
+
+    def __init__(self, query: NDArray[np.float32], size: int) -> None:
+        body, self.last = query[:-1].astype(np.float64), query[-1]
+        step = np.abs(body).max(initial=0.0) / MOST_DIGIT or 1.0
+        first = np.rint(body / step)
+        self.base = 2 * MOST_DIGIT
+        second = np.rint((body / step - first) * self.base)
+        left = np.linalg.norm(body - step * (first + second / self.base))
+        self.digits = [torch.zeros(size, 1, dtype=torch.int8) for _ in range(2)]
+        for digits, values in zip(self.digits, (first, second), strict=True):
+            digits[: len(body), 0] = torch.from_numpy(values)
+        self.step = np.float32(step / self.base)
+        length = float(np.linalg.norm(query.astype(np.float64)))
+        # In units of the scale, a key is rounded by at most 0.5 in each number, and its codes are
+        # at most MOST_CODE.
+        of_scale = 0.5 * length + MOST_CODE * (left + ROUNDING * length)
+        of_scale *= np.sqrt(len(body))
+        self.slack = np.float32(of_scale), np.float32(ROUNDING * length)
+
+    def scores(self, rows: NDArray[np.int8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The products (n,) with rows of keys, and what they differ from the exact ones at most."""
+        codes = torch.from_numpy(rows)
+        # Whole numbers, without rounding. One column at a time is much faster than two.
+        high, low = (torch._int_mm(codes, digits).numpy()[:, 0] for digits in self.digits)
+        scales, last = _numbers(rows)
+        of_scale, of_last = self.slack
+        with np.errstate(over="ignore", invalid="ignore"):  # in a damaged file
+            products = scales * ((high * self.base + low) * self.step) + last * self.last
+            errors = of_scale * scales + of_last * np.abs(last)
+        return products, errors.astype(np.float32, copy=False)
+
+
+def best_rows(queries: NDArray[np.float32], rows: NDArray[np.int8], count: int) -> list[Found]:
+    """The rows of keys that may have one of the ``count`` highest products with each query.
+
+    Rows whose keys are not numbers are of nobody.
     """
-    found = [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
+    nothing = np.empty(0, np.float32)
+    found = [Found(np.empty(0, np.int64), nothing, nothing) for _ in queries]
+    prepared = [_Query(query, rows.shape[1]) for query in queries if len(rows)]
     least = np.full(len(queries), -np.inf, np.float32)
-    for start in range(0, len(keys), ROWS_AT_ONCE):
-        with np.errstate(over="ignore", invalid="ignore"):
-            products = queries @ keys[start : start + ROWS_AT_ONCE].T
-        for place, scores in enumerate(products):
-            better = np.flatnonzero(scores > least[place])
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        block = rows[start : start + ROWS_AT_ONCE]
+        for place, query in enumerate(prepared):
+            scores, errors = query.scores(block)
+            with np.errstate(over="ignore", invalid="ignore"):
+                better = np.flatnonzero(scores + errors >= least[place])
             if not len(better):
                 continue
-            rows = np.append(found[place][0], better + start)
-            values = np.append(found[place][1], scores[better])
-            if len(rows) > count:
-                kept = np.sort(best_places(values, count))  # equal ones stay in order
-                rows, values = rows[kept], values[kept]
-                least[place] = values.min()
-            found[place] = rows, values
+            before = found[place]
+            both = Found(
+                np.concatenate([before.rows, better + start]),
+                np.concatenate([before.scores, scores[better]]),
+                np.concatenate([before.errors, errors[better]]),
+            )
+            if len(both.rows) > count:
+                # So many have at least this product.
+                least[place] = np.partition(both.scores - both.errors, -count)[-count]
+                kept = both.scores + both.errors >= least[place]
+                both = Found(*(values[kept] for values in both))
+            found[place] = both
     return found

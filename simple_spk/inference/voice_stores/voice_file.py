@@ -24,7 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.inference.voice_stores.key_matrix import KeyMatrix, Kind, best_rows
+from simple_spk.inference.voice_stores.key_matrix import (
+    Found,
+    KeyMatrix,
+    Kind,
+    best_rows,
+    encoded,
+)
 from simple_spk.inference.voice_stores.voice import (
     MEASURES,
     TAKEN,
@@ -68,7 +74,6 @@ SETTINGS = ("synchronous=EXTRA", "secure_delete=ON", "trusted_schema=OFF", "cell
 LONGEST_WAIT_SECONDS = 60  # for other processes
 VOICES_AT_ONCE = 4096  # in memory, and in a transaction
 QUERIES_AT_ONCE = 16
-TOLERANCE = 1e-3  # of a score, as a share of the lengths of query and key
 
 logger = logging.getLogger(__name__)
 
@@ -82,13 +87,6 @@ class State(NamedTuple):
     changes: int
     slots: int
     voices: int
-
-
-class Candidates(NamedTuple):
-    """Slots (k,) of voices that may score highest for a query, and their products, if exact."""
-
-    slots: NDArray[np.int64]
-    scores: NDArray[np.float32] | None
 
 
 class NotADatabaseError(ValueError):
@@ -113,7 +111,7 @@ class VoiceFile(VoiceStore):
         self._lift = lift or unlifted
         self._creates = create and fingerprint is not None
         self._expected = fingerprint
-        self._held: tuple[State, NDArray[np.float32]] | None = None  # keys, if not in a file
+        self._held: tuple[State, NDArray[np.int8]] | None = None  # keys, if not in a file
         self._matrix = KeyMatrix(self.path.with_name(self.path.name + ".keys"))
         with self._transaction() as (_, state):
             self.fingerprint = state.fingerprint
@@ -203,11 +201,12 @@ class VoiceFile(VoiceStore):
 
     def search(self, queries: NDArray[np.float32], count: int | None = None) -> Iterator[Hits]:
         """The ``count`` voices of the highest scores for each lifted query (m, lifted_dim)."""
-        for is_last in (False, True):
-            self._make_keys()
+        for attempt in range(3):
+            if attempt:
+                self._make_keys()
             with self._transaction() as (db, state):
                 keys = self._keys(state)
-                if keys is None:  # another process replaced them
+                if keys is None:  # they are missing, or another process replaced them
                     continue
                 shown = state.voices if count is None else min(count, state.voices)
                 for start in range(0, len(queries), QUERIES_AT_ONCE):
@@ -219,7 +218,7 @@ class VoiceFile(VoiceStore):
                     yield from ranked
                 else:
                     return
-            self._require_first(start, is_last)
+            self._require_first(start, is_last=attempt == 2)
             logger.warning("%s does not fit the voices: it is made again", self._matrix.path)
             self._matrix.remove()
         raise OSError(f"{self._matrix.path} is replaced over and over: let one process write it")
@@ -234,25 +233,25 @@ class VoiceFile(VoiceStore):
         db: sqlite3.Connection,
         state: State,
         queries: NDArray[np.float32],
-        keys: NDArray[np.float32],
+        keys: NDArray[np.int8],
         count: int,
-    ) -> list[Candidates]:
+    ) -> list[Found]:
         """The slots of the ``count`` voices that score highest for each query, or more."""
         # Removed voices may still have their keys.
         (more,) = db.execute("SELECT COUNT(*) FROM free_slots WHERE NOT is_erased").fetchone()
-        return [Candidates(*best) for best in best_rows(queries, keys, count + more)]
+        return best_rows(queries, keys, count + more)
 
     def _ranked(
         self,
         db: sqlite3.Connection,
         state: State,
         queries: NDArray[np.float32],
-        candidates: Sequence[Candidates],
+        candidates: Sequence[Found],
         count: int,
     ) -> list[Hits] | None:
         """The ``count`` best of the candidates by the score of their records; None if the key
         matrix is not that of the records."""
-        wanted = np.unique(np.concatenate([found.slots for found in candidates]))
+        wanted = np.unique(np.concatenate([found.rows for found in candidates]))
         rows: list[tuple[Any, ...]] = []
         for some in np.array_split(wanted, len(wanted) // 1000 + 1):
             what = f"SELECT slot, place, {RECORD} FROM voices WHERE slot IN "
@@ -261,15 +260,13 @@ class VoiceFile(VoiceStore):
         voices = self._decoded(state, [row[2:] for row in rows])
         row_of = {row[0]: number for number, row in enumerate(rows)}
         found = []
-        for query, (slots, products) in zip(queries, candidates, strict=True):
+        for query, (slots, products, errors) in zip(queries, candidates, strict=True):
             live = np.array([slot in row_of for slot in slots.tolist()], bool)
             own = np.array([row_of[slot] for slot in slots[live].tolist()], np.int64)
             scores = (voices.keys[own] @ query).astype(np.float64)
-            if products is not None:
-                lengths = np.linalg.norm(voices.keys[own], axis=1) * np.linalg.norm(query)
-                differences = np.abs(scores - products[live])
-                if len(own) < count or not (differences <= TOLERANCE * lengths).all():
-                    return None
+            is_fit = np.abs(scores - products[live]) <= errors[live]
+            if not is_fit.all() or (len(own) < count and np.isfinite(errors).all()):
+                return None
             order = np.argsort(own)  # that of enrollment
             best = best_places(scores[order], min(count, len(own)))
             everyone = np.full(len(voices), -np.inf)
@@ -342,10 +339,10 @@ class VoiceFile(VoiceStore):
         if erased:
             db.execute("UPDATE free_slots SET is_erased = 1")
 
-    def _keys(self, state: State) -> NDArray[np.float32] | None:
-        """The keys (slots, lifted_dim); None if they have to be made."""
+    def _keys(self, state: State) -> NDArray[np.int8] | None:
+        """The encoded keys of all slots; None if they have to be made."""
         if state.dimension is None:
-            return np.empty((0, 0), np.float32)
+            return np.empty((0, 0), np.int8)
         kind = Kind.of(state.identity, self._lift, state.dimension)
         mapped = self._matrix.rows(kind, state.slots)
         if mapped is None and self._held is not None and self._held[0] == state:
@@ -368,7 +365,8 @@ class VoiceFile(VoiceStore):
             with self._transaction() as (db, state):  # where nothing may be written: in memory
                 assert state.dimension is not None
                 width = Kind.of(state.identity, self._lift, state.dimension).width
-                self._held = state, np.concatenate(list(self._all_keys(db, state, width)))
+                blocks = self._all_keys(db, state, width)
+                self._held = state, np.concatenate([encoded(block) for block in blocks])
 
     def _all_keys(
         self, db: sqlite3.Connection, state: State, width: int
