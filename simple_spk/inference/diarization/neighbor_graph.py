@@ -8,6 +8,7 @@ are left to join, the neighbors of the groups are found anew, until nothing more
 import heapq
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from simple_spk.inference.diarization.likeness import Items, Likeness, Measures, Merges
@@ -80,18 +81,24 @@ class _Groups:
                 self.edges[slot] = alive[alive != slot]
             return
         keys, size = self.keys[alive], max(1, SCORES_AT_ONCE // len(alive))
-        lists: list[list[NDArray[np.int64]]] = [[] for _ in alive]
+        near = np.empty((len(alive), NEIGHBORS), np.int64)
         for start in range(0, len(alive), size):
             rows = np.arange(start, min(start + size, len(alive)))
             scores = self.queries[alive[rows]] @ keys.T
             scores[np.arange(len(rows)), rows] = -np.inf
-            near = np.argpartition(scores, -NEIGHBORS, axis=1)[:, -NEIGHBORS:]
-            for row, others in zip(rows, near, strict=True):
-                lists[row].append(alive[others])
-                for other in others:  # neighbors are so in both directions
-                    lists[other].append(alive[row : row + 1])
-        for slot, parts in zip(alive, lists, strict=True):
-            self.edges[slot] = np.unique(np.concatenate(parts))
+            near[rows] = best_columns(scores, NEIGHBORS)
+        # Neighbors are so in both directions: pairs as single numbers, sorted by the first.
+        one, other = np.repeat(np.arange(len(alive)), NEIGHBORS), near.ravel()
+        pairs = np.concatenate([one * len(alive) + other, other * len(alive) + one])
+        one, other = np.divmod(np.unique(pairs), len(alive))
+        borders = np.searchsorted(one, np.arange(1, len(alive)))
+        for slot, others in zip(alive, np.split(alive[other], borders), strict=True):
+            self.edges[slot] = others.copy()  # not a part of the array of all pairs
+
+
+def best_columns(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """The columns (n, count) of the highest scores in each row of (n, m)."""
+    return torch.from_numpy(scores).topk(count, dim=1).indices.numpy()
 
 
 def graph_merges(items: Items, likeness: Likeness, below_zero: bool = True) -> Merges:

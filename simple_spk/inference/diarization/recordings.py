@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 
 from simple_spk.inference.diarization.likeness import CANNOT_COUNT, Items, Likeness, Values
 from simple_spk.inference.diarization.linkage import linked
+from simple_spk.inference.diarization.neighbor_graph import best_columns
 
-SCORES_AT_ONCE = 2**24  # in memory: 64 MB
+SCORES_AT_ONCE = 2**22  # in memory: 16 MB, and some times as much while they are calibrated
+MOST_COMPARED = 200  # groups for a recording, those of the highest mean scores
 LEAST_EVIDENCE = float(np.log(2.0))  # below it, there is no evidence either way
 
 
@@ -44,7 +46,8 @@ def _evidence(
 ) -> tuple[Values, NDArray[np.int64]]:
     """The evidence (n,) and the likeliest other groups (n,), by mean likenesses to groups.
 
-    A mean score is exact; quality measures of a group are the means of its recordings'.
+    A mean score is exact; quality measures of a group are the means of its recordings'. Of many
+    groups, only those of the highest scores are compared.
     """
     n, count = len(items), int(groups.max()) + 1
     sizes = np.bincount(groups).astype(np.float64)
@@ -53,21 +56,28 @@ def _evidence(
     np.add.at(means, groups, keys)
     mean_keys = (means / sizes[:, None]).astype(np.float32)
     measures = {name: np.bincount(groups, x) / sizes for name, x in items.measures.items()}
+    itself = likeness.values((queries * keys).sum(axis=1), items.measures, items.measures)
     evidence, others = np.empty(n), np.full(n, -1)
+    compared = min(count, MOST_COMPARED)
     at_once = max(1, SCORES_AT_ONCE // count)
     for start in range(0, n, at_once):
-        block = queries[start : start + at_once] @ mean_keys.T
-        for row, scores in enumerate(block, start):
-            one = items.some(np.array([row])).measures
-            values = likeness.values(scores, one, measures)
-            group, size = groups[row], sizes[groups[row]]
-            own = 0.0  # somebody new
-            if size > 1:
-                itself = likeness.values((queries[row : row + 1] * keys[row]).sum(1), one, one)
-                own = (size * values[group] - itself[0]) / (size - 1)
-            values[group] = -np.inf
-            best = int(values.argmax())
-            if count > 1:
-                others[row] = best
-            evidence[row] = own - (max(values[best], 0.0) if size > 1 else values[best])
+        rows = np.arange(start, min(n, start + at_once))
+        scores = queries[rows] @ mean_keys.T
+        best = best_columns(scores, compared)
+        # The last column is the own group.
+        columns = np.concatenate([best, groups[rows, None]], axis=1)
+        first = {name: np.repeat(x[rows], compared + 1) for name, x in items.measures.items()}
+        second = {name: x[columns.ravel()] for name, x in measures.items()}
+        picked = np.take_along_axis(scores, columns, axis=1)
+        values = likeness.values(picked.ravel(), first, second).reshape(columns.shape)
+        size, own = sizes[groups[rows]], values[:, -1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # Without the recording itself; alone, it would be of somebody new.
+            own = np.where(size > 1, (size * own - itself[rows]) / (size - 1), 0.0)
+        values[columns == groups[rows, None]] = -np.inf
+        place = values.argmax(axis=1)
+        other = values[np.arange(len(rows)), place]
+        if count > 1:
+            others[rows] = columns[np.arange(len(rows)), place]
+        evidence[rows] = own - np.where(size > 1, np.maximum(other, 0.0), other)
     return np.where(np.isinf(evidence), np.inf, evidence), others

@@ -10,7 +10,7 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score
 
 from simple_spk.evaluation.calibration import TYPICALITY, Calibration, pack_background
-from simple_spk.inference.diarization import neighbor_graph
+from simple_spk.inference.diarization import neighbor_graph, recordings
 from simple_spk.inference.diarization.likeness import Items, Likeness, Merges
 from simple_spk.inference.diarization.linkage import linked
 from simple_spk.inference.diarization.recordings import sort_recordings
@@ -118,7 +118,10 @@ def test_one_item_has_no_merges():
     assert isinstance(merges, Merges) and merges.groups(merges.above_zero()).tolist() == [0]
 
 
-def test_recordings_are_sorted_with_evidence():
+@pytest.mark.parametrize("most", [2, 200])
+def test_recordings_are_sorted_with_evidence(most, monkeypatch):
+    # The best of other groups is among the two of the highest scores: here no measures count.
+    monkeypatch.setattr(recordings, "MOST_COMPARED", most)
     items, labels = some_items(speakers=5, each=6, noise=1.0, dim=256)
     likeness = Likeness(model())
     found = sort_recordings(items, likeness)
