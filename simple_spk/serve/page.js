@@ -184,6 +184,7 @@ function startPage() {
   }
 
   // ---- answers in words
+  const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
   const percent = (value) => `${Number((100 * value).toPrecision(3))} %`;
   function say(title, lines, look = "") {
     answer.className = `card ${look}`;
@@ -192,10 +193,13 @@ function startPage() {
   }
   function likelier(ratio) {
     if (ratio === null) return "The model is not calibrated, so it knows no probability.";
-    if (Math.abs(ratio) < Math.log(1.5)) return "The sound is about as likely from one speaker as from two.";
-    const times = Math.exp(Math.min(Math.abs(ratio), 700));
-    const number = times < 100 ? times.toPrecision(2) : Number(times.toPrecision(2)).toLocaleString("en");
-    return `The sound is ${number} times likelier from ${ratio > 0 ? "one speaker" : "two speakers"}.`;
+    return `The sound is ${times(ratio)}.`;
+  }
+  function times(ratio) {
+    if (Math.abs(ratio) < Math.log(1.5)) return "about as likely from one speaker as from two";
+    const value = Math.exp(Math.min(Math.abs(ratio), 700));
+    const number = value < 100 ? value.toPrecision(2) : Number(value.toPrecision(2)).toLocaleString("en");
+    return `${number} times likelier from ${ratio > 0 ? "one speaker" : "two speakers"}`;
   }
   function careful(qualities) {
     const found = new Set(qualities.flatMap((quality) => quality.warnings));
@@ -212,26 +216,27 @@ function startPage() {
       say(found.accepted ? "Same speaker" : "Not accepted as the same speaker", lines, found.accepted ? "good" : "bad");
     },
     enroll(found) {
-      const text = `${found.recordings} recording(s), ${found.seconds.toFixed(1)} s in all.`;
+      const text = `${counted(found.recordings, "recording")}, ${found.seconds.toFixed(1)} s in all.`;
       say(`${found.name} is enrolled`, [text], "good");
       listNames();
     },
     identify(found) {
       const quality = careful(found.qualities);
       const title = found.accepted ? found.name
-        : found.accepted === null ? "Not enough evidence" : "None of the enrolled speakers";
-      const lines = found.accepted === null ? [found.reason] : [];
+        : found.accepted === null ? "Not enough evidence" : "No enrolled speaker is accepted";
+      const lines = [found.accepted === null ? found.reason : `Rule: ${found.reason}.`];
       say(title, [...lines, ...quality, estimate], found.accepted ? "good" : "bad");
       const list = make("ol");
       for (const one of found.candidates.slice(0, 3)) {
-        const chance = one.probability === null ? `score ${one.score.toFixed(2)}` : percent(one.probability);
+        const chance = one.probability === null ? `score ${one.score.toFixed(2)}`
+          : `probability ${percent(one.probability)}, ${times(one.log_likelihood_ratio)}`;
         list.append(make("li", `${one.name}: ${chance}`));
       }
       answer.append(list, make("p", "The rest is the probability of somebody who is not enrolled.", { className: "quiet" }));
     },
     diarize(found, file) {
       const count = found.speakers.length;
-      say(count === 1 ? "1 speaker" : `${count} speakers`, [`Overlapping speech: ${found.overlap}.`, estimate], "good");
+      say(counted(count, "speaker"), [`Overlapping speech: ${found.overlap}.`, estimate], "good");
       const audio = make("audio", "", { controls: true, src: URL.createObjectURL(file) });
       answer.append(audio);
       found.speakers.forEach((one, number) => {
@@ -240,7 +245,7 @@ function startPage() {
         svg.setAttribute("viewBox", `0 0 ${found.seconds} 1`);
         svg.setAttribute("preserveAspectRatio", "none");
         svg.setAttribute("role", "img");
-        svg.setAttribute("aria-label", `${one.speaker}: ${one.turns} turns`);
+        svg.setAttribute("aria-label", `${one.speaker}: ${counted(one.turns, "turn")}`);
         for (const turn of found.turns.filter((turn) => turn.speaker === one.speaker)) {
           const part = document.createElementNS("http://www.w3.org/2000/svg", "rect");
           const sizes = { x: turn.start, y: 0.1, width: turn.end - turn.start, height: 0.8 };
@@ -252,7 +257,7 @@ function startPage() {
           audio.currentTime = ((event.clientX - box.left) / box.width) * found.seconds;
           audio.play();
         });
-        const share = `${one.seconds.toFixed(1)} s, ${one.turns} turn${one.turns === 1 ? "" : "s"}`;
+        const share = `${one.seconds.toFixed(1)} s, ${counted(one.turns, "turn")}`;
         lane.append(make("span", `${one.speaker}: ${share}`), svg);
         answer.append(lane);
       });

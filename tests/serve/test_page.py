@@ -49,7 +49,10 @@ def test_the_page_records_verifies_enrolls_identifies_and_diarizes(
         assert answer(page, "enroll").startswith("<b>Ann</b> is enrolled")
         page.run("document.querySelector('#tab-identify').click()")
         page.choose("#identify input[type=file]", more[1])
-        assert answer(page, "identify").startswith("<b>Ann</b>")
+        page.run("document.querySelector('#identify select').value = '0.01'")
+        words = answer(page, "identify")
+        assert words.startswith("<b>Ann</b>") and "for a false-accept rate of 0.01." in words
+        assert "times likelier from one speaker" in words
         page.run("document.querySelector('#tab-diarize').click()")
         page.choose("#diarize input[type=file]", other)
         words = answer(page, "diarize")

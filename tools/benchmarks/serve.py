@@ -3,11 +3,13 @@
 The server is a process of its own, simple-spk serve with the built-in model. Each client sends the
 next request when it has an answer. "of the library" is the rate of Extractor.verify in one process,
 measured before. The last row is a soak: 32 clients of whom some send damaged files, for
-SIMPLE_SPK_SOAK_SECONDS (default 600); the server must answer all of them and not grow.
+SIMPLE_SPK_SOAK_SECONDS (default 600); the server must answer all of them and not grow. Its memory,
+with that of the processes it started, is given at eleven moments of the soak.
 Other durations: SIMPLE_SPK_LOAD_SECONDS (default 30).
 """
 
 import argparse
+import contextlib
 import os
 import random
 import socket
@@ -64,10 +66,15 @@ def run(options: argparse.Namespace) -> list[Row]:
                 row = load(address, bodies, clients, LOAD_SECONDS)
                 row["of the library"] = row["a second"] / alone
                 rows.append(row | {"MB": f"{memory_of(server):.0f}"})
-            before = memory_of(server)
+            curve: list[float] = []
+            ended = threading.Event()
+            watch = threading.Thread(target=watched, args=(server, curve, ended))
+            watch.start()
             row = load(address, bodies, SOAKING_CLIENTS, SOAK_SECONDS, DAMAGED_SHARE)
+            ended.set()
+            watch.join()
             row["of the library"] = row["a second"] / alone
-            rows.append(row | {"MB": f"{before:.0f} -> {memory_of(server):.0f}"})
+            rows.append(row | {"MB": " ".join(f"{one:.0f}" for one in curve)})
             return rows
         finally:
             server.terminate()
@@ -142,7 +149,19 @@ def load(
     }
 
 
+def watched(server: subprocess.Popen, curve: list[float], ended: threading.Event) -> None:
+    """Append the memory of a server to a curve ten times during the soak, and at its end."""
+    while not ended.wait(SOAK_SECONDS / 10 if curve else 0.0):
+        curve.append(memory_of(server))
+    curve.append(memory_of(server))
+
+
 def memory_of(server: subprocess.Popen) -> float:
-    """MiB that a process holds, without those it started."""
-    status = Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+    """MiB that a process and those it started hold, without what they share."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text(encoding="utf-8")
+    total = 0
+    for one in [server.pid, *map(int, children.split())]:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            memory = Path(f"/proc/{one}/smaps_rollup").read_text(encoding="utf-8")
+            total += int(memory.split("Pss:")[1].split()[0])
+    return total / 1024
