@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from simple_spk.models.embedding_head import EmbeddingHead
 from simple_spk.models.pooling import AttentivePooling, ValidFrames, statistics_pooling
@@ -74,6 +75,20 @@ class ResNet(nn.Module):
         return self.output(self.pool(maps.flatten(1, 2), valid.lengths))
 
 
+class _Shortcut(nn.Conv2d):
+    """A 1x1 convolution with a stride, whose gradient is safe in the layout channels_last.
+
+    There the weights' gradient of oneDNN (torch 2.11, CPU) writes beyond its memory if a stride is
+    given and channels are few. Without the stride, on the frames that it would visit, it does not.
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(maps)
+        rows, columns = self.stride
+        return functional.conv2d(maps[:, :, ::rows, ::columns], self.weight, self.bias)
+
+
 class Block(nn.Module):
     """Two convolutions with a residual connection."""
 
@@ -85,7 +100,7 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
         self.shortcut = nn.Sequential()
         if stride != 1 or input_channels != channels:
-            self.shortcut.append(nn.Conv2d(input_channels, channels, 1, stride=stride, bias=False))
+            self.shortcut.append(_Shortcut(input_channels, channels, 1, stride=stride, bias=False))
             self.shortcut.append(nn.BatchNorm2d(channels))
 
     def forward(self, maps: Tensor, valid: ValidFrames) -> Tensor:

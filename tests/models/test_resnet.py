@@ -1,5 +1,7 @@
 """Laws of the encoder: padding, order and batches do not matter; pooling against a loop."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -131,3 +133,31 @@ def test_statistics_pooling_of_a_constant_has_a_finite_gradient() -> None:
     statistics_pooling(frames, torch.tensor([9, 1])).sum().backward()
     assert frames.grad is not None
     assert frames.grad.isfinite().all()
+
+
+CHANNELS_LAST = """
+import copy, itertools, torch
+from simple_spk.models.resnet import ResNet
+torch.set_num_threads(1)
+for width, frames, stem_stride in itertools.product((4, 8, 12, 16), (50, 307), (1, 2)):
+    torch.manual_seed(0)
+    plain = ResNet(width=width, stem_stride=stem_stride, blocks=(1, 1, 1, 1), embedding_dim=16)
+    nets = plain, copy.deepcopy(plain).to(memory_format=torch.channels_last)
+    features = torch.randn(7, frames, 80)
+    for low_precision, tolerance in ((False, 0.02), (True, 0.5)):
+        gradients = []
+        for net in nets:
+            net.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=low_precision):
+                embeddings = net.train()(features)
+            embeddings.float().square().sum().backward()
+            gradients.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
+        error = (gradients[0] - gradients[1]).norm() / gradients[0].norm()
+        assert error < tolerance, (width, frames, stem_stride, low_precision, error)
+"""
+
+
+def test_channels_last_trains_with_any_shape() -> None:
+    """In a process of its own: what is wrong there corrupts memory, and kills it."""
+    done = subprocess.run([sys.executable, "-c", CHANNELS_LAST], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
