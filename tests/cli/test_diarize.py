@@ -120,3 +120,29 @@ def test_voices_of_diarize_may_be_on_a_server(
     address = "qdrant:http://127.0.0.1:9/people"
     assert run("diarize", meeting, "--model", calibrated_folder, "--voices", address) == 1
     assert "http://127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_what_cannot_be_diarized_or_sorted_is_named(
+    calibrated_folder: Path, spoken: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    text, silent, empty = tmp_path / "text.wav", tmp_path / "silent.wav", tmp_path / "empty"
+    text.write_text("words " * 99)
+    soundfile.write(silent, np.zeros(32000), 16000)
+    empty.mkdir()
+    for message, *arguments in (
+        ("no audio file at", "diarize", tmp_path / "none.wav"),
+        ("is of no known audio format", "diarize", text),
+        ("silent.wav has no speech", "diarize", silent),
+        ("empty is a folder: name a file in it", "diarize", empty),
+        ("at least one speaker, not 0", "diarize", spoken[0], "--speakers", "0"),
+        ("at least 3 and at most 2", "diarize", spoken[0], "--min", "3", "--max", "2"),
+        ("strictly between 0 and 1, not 1", "diarize", spoken[0], "--same-prior", "1"),
+        ("no enrolled voices at", "diarize", spoken[0], "--voices", tmp_path / "none.db"),
+        ("(is no safetensors file", "diarize", spoken[0], "--voices", text),
+        ("no audio files below this folder", "cluster", empty),
+        ("is of no known audio format", "cluster", text),
+        ("strictly between 0 and 1, not 2", "cluster", spoken[0], "--same-prior", "2"),
+    ):
+        fails_naming(capsys, message, *arguments, "--model", calibrated_folder)
+    assert run("cluster", spoken[0], "--model", calibrated_folder) == 0
+    assert "1 recording of 1 speaker; 0 doubtful" in capsys.readouterr().out

@@ -37,7 +37,11 @@ def test_voices_are_enrolled_identified_and_forgotten(
     assert (
         f"{spoken[4]}: nobody I know" in words and "for a false-accept rate of 1e-09 / 2" in words
     )
+    assert "(extrapolated: the calibration list is too short" in words
     assert "  Ann: probability" in words and "  Bob: probability" in words
+    assert run("identify", voices, spoken[4], *model, "--far", "1e-9", "--json") == 3
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert "of 1e-09 / 2 (extrapolated: " in answer["reason"]
     assert run("enroll", voices, "Ann", "--remove", *model) == 0
     assert "Ann is forgotten; 1 voice in" in capsys.readouterr().out
     for wrong, message in (

@@ -77,6 +77,9 @@ def test_speakers_are_enrolled_identified_and_verified_by_name(
         answer = client.post("/identify", files=uploads("recordings", speakers[1][2]))
         same(answer.json(), known.identify(speakers[1][2]).plain())
         assert answer.json()["name"] == "Bob Lee"
+        rate, files = {"false_accept_rate": 1e-9}, uploads("recordings", speakers[1][2])
+        reason = client.post("/identify", data=rate, files=files).json()["reason"]
+        assert "for a false-accept rate of 1e-09 / 2 (extrapolated: " in reason
         answer = client.post(
             "/verify", data={"name": "Ann"}, files=uploads("second", speakers[0][2])
         )
@@ -136,6 +139,9 @@ def test_the_page_and_its_description_come_from_here_alone(client: TestClient) -
         ("/identify", {"top": 0}, {"recordings": "good"}, 422, "top: "),
         ("/diarize", {"speakers": "many"}, {"recording": "good"}, 422, "speakers: "),
         ("/diarize", {"min_speakers": 3, "max_speakers": 2}, {"recording": "good"}, 422, "3"),
+        ("/diarize", {}, {"recording": "text"}, 422, "recording.wav is of no known"),
+        ("/diarize", {}, {"recording": "silent"}, 422, "recording.wav has no speech"),
+        ("/identify", {"false_accept_rate": 1}, {"recordings": "good"}, 422, "false_accept_rate: "),
         ("/nothing", {}, {"recording": "good"}, 404, "Not Found"),
     ],
 )  # fmt: skip

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
+from tests.command_line import run
 from tests.serve.conftest import uploads
 
 ROOT = Path(__file__).parents[2]
@@ -153,3 +155,9 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ended.returncode == 1 and "Traceback" not in ended.stderr
     assert "choose another --port" in ended.stderr
+
+
+def test_a_port_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for port in ("0", "65536"):
+        assert run("serve", "--port", port) == 1
+        assert f"--port is 1 to 65535, not {port}" in capsys.readouterr().err

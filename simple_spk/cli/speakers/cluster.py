@@ -74,8 +74,9 @@ def run(options: Namespace) -> int:
     if options.output is None and options.links is None and options.page is None:
         for row in rows:
             say(f"{row['speaker']}  {row['id']}{'  (doubtful)' if row['doubtful'] else ''}")
-    some = "1 speaker" if len(speakers) == 1 else f"{len(speakers)} speakers"
-    say(f"{len(rows)} recordings of {some}; {doubtful} doubtful")
+    counts = {"recording": len(rows), "speaker": len(speakers)}
+    some = [f"{count} {what}{'s' if count != 1 else ''}" for what, count in counts.items()]
+    say(f"{' of '.join(some)}; {doubtful} doubtful")
     return 1 if failed else 0
 
 

@@ -64,6 +64,8 @@ def run(options: Namespace) -> None:
     for name in ("places", "rate", "most_megabytes", "upload_seconds", "decode_seconds"):
         if not getattr(options, name) > 0:
             raise ValueError(f"--{name.replace('_', '-')} is more than 0")
+    if not 0 < options.port < 2**16:
+        raise ValueError(f"--port is 1 to 65535, not {options.port}")
     if options.workers < 0:
         raise ValueError(f"--workers is 0 or more, not {options.workers}")
     missing = [one for one in ("fastapi", "uvicorn", "multipart", "websockets") if _lacks(one)]

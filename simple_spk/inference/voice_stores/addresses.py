@@ -7,7 +7,8 @@ from simple_spk.inference.voice_stores.faiss_store import FaissStore
 from simple_spk.inference.voice_stores.qdrant_store import QdrantStore
 from simple_spk.inference.voice_stores.speaker_store import SpeakerStore
 from simple_spk.inference.voice_stores.voice import Lift, VoiceStore
-from simple_spk.inference.voice_stores.voice_file import NotADatabaseError, VoiceFile
+from simple_spk.inference.voice_stores.voice_database import NotADatabaseError
+from simple_spk.inference.voice_stores.voice_file import VoiceFile
 from simple_spk.io.atomic_file import lock_file
 
 logger = logging.getLogger(__name__)

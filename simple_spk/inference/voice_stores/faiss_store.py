@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from simple_spk.inference.voice_stores.key_matrix import Found, Kind, best_rows, decoded
 from simple_spk.inference.voice_stores.voice import Lift
-from simple_spk.inference.voice_stores.voice_file import State, VoiceFile
+from simple_spk.inference.voice_stores.voice_database import State
+from simple_spk.inference.voice_stores.voice_file import VoiceFile
 from simple_spk.io.atomic_file import atomic_write
 
 MAGIC = b"simple_spk index"
@@ -71,7 +72,7 @@ class FaissStore(VoiceFile):
         if kind not in KINDS:
             raise ValueError(f"an index is one of {', '.join(KINDS)}, not {kind!r}")
         self._make_keys()
-        with self._transaction() as (_, state):
+        with self._database.transaction() as (_, state):
             keys = self._keys(state)
         if keys is None or state.dimension is None or not state.voices:
             raise ValueError(f"{self.path} has no voices to index: enroll some first")

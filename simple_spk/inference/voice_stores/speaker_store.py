@@ -149,7 +149,8 @@ class SpeakerStore(VoiceStore):
             names = _names(metadata, arrays)
         # TypeError, AttributeError: number types that numpy does not have
         except (SafetensorError, ValueError, RecursionError, TypeError, AttributeError) as error:
-            what = f"is not a file of enrolled voices ({error})"
+            why = str(error).removeprefix(f"{path} ").removesuffix(": enroll them again")
+            what = f"is not a file of enrolled voices ({why})"
             raise ValueError(f"{path} {what}: enroll them again") from error
         made_by = metadata.get("fingerprint", "")
         require_fingerprint(path, made_by, fingerprint)

@@ -5,21 +5,17 @@ power cut it is there as a whole, or not at all, and processes take turns at wri
 all keys. They are in a second file beside it, PATH.keys (``key_matrix``), in the row that the
 record names. A key is on the disk before its record is, and in a row that no record has used until
 then; so whoever reads the records at any moment finds their keys.
-
-The file is only opened by SQLite: closing it elsewhere would release the locks of this process.
 """
 
 import contextlib
 import errno
-import functools
 import itertools
 import logging
-import secrets
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,26 +39,13 @@ from simple_spk.inference.voice_stores.voice import (
     check_arrays,
     check_name,
     require_dimension,
-    require_fingerprint,
     templates,
     unknown_name,
     unlifted,
 )
+from simple_spk.inference.voice_stores.voice_database import State, VoiceDatabase
 from simple_spk.io.atomic_file import atomic_write
-from simple_spk.io.input_file import file_size
 
-FORMAT = "simple_spk voices 2"
-SCHEMA = (
-    # changes: how many there were; slots: rows of the key matrix.
-    "CREATE TABLE store (format TEXT, fingerprint TEXT, identity BLOB, dimension INTEGER, "
-    "changes INTEGER, slots INTEGER, voices INTEGER)",
-    # place: the order of enrollment; changed: the number of the change that wrote the key.
-    "CREATE TABLE voices (place INTEGER PRIMARY KEY, name TEXT UNIQUE, slot INTEGER UNIQUE, "
-    "changed INTEGER, recordings INTEGER, seconds REAL, measures BLOB, embedding BLOB, "
-    "checksum INTEGER)",
-    "CREATE INDEX changes ON voices (changed)",
-    "CREATE TABLE free_slots (slot INTEGER PRIMARY KEY, is_erased INTEGER)",
-)
 RECORD = "name, recordings, seconds, measures, embedding, checksum"
 COLUMNS = f"place, slot, changed, {RECORD}"
 WRITE_RECORD = (
@@ -70,27 +53,10 @@ WRITE_RECORD = (
     "ON CONFLICT (place) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS.split(", ")[1:])
 )
-SETTINGS = ("synchronous=EXTRA", "secure_delete=ON", "trusted_schema=OFF", "cell_size_check=ON")
-LONGEST_WAIT_SECONDS = 60  # for other processes
 VOICES_AT_ONCE = 4096  # in memory, and in a transaction
 QUERIES_AT_ONCE = 16
 
 logger = logging.getLogger(__name__)
-
-
-class State(NamedTuple):
-    """The store at one moment."""
-
-    fingerprint: str
-    identity: bytes  # of this file and its keys
-    dimension: int | None
-    changes: int
-    slots: int
-    voices: int
-
-
-class NotADatabaseError(ValueError):
-    """A file that is none of SQLite."""
 
 
 class VoiceFile(VoiceStore):
@@ -109,11 +75,10 @@ class VoiceFile(VoiceStore):
     ) -> None:
         self.path = Path(path)
         self._lift = lift or unlifted
-        self._creates = create and fingerprint is not None
-        self._expected = fingerprint
+        self._database = VoiceDatabase(self.path, fingerprint, create)
         self._held: tuple[State, NDArray[np.int8]] | None = None  # keys, if not in a file
         self._matrix = KeyMatrix(self.path.with_name(self.path.name + ".keys"))
-        with self._transaction() as (_, state):
+        with self._database.transaction() as (_, state):
             self.fingerprint = state.fingerprint
 
     @classmethod
@@ -121,31 +86,31 @@ class VoiceFile(VoiceStore):
         """Write a file of these voices, atomically; it replaces a file of that name."""
         path = Path(path)
         if path.exists():  # a transaction that was interrupted must not be undone in the new file
-            with contextlib.suppress(ValueError), cls(path)._transaction():
+            with contextlib.suppress(ValueError), cls(path)._database.transaction():
                 pass
         with atomic_write(path) as partial:
             new = cls(partial, fingerprint, create=True)
-            with new._transaction(write=True):  # makes the tables
+            with new._database.transaction(write=True):  # makes the tables
                 pass
             new.extend(voices)
         KeyMatrix(path.with_name(path.name + ".keys")).remove()
 
     def __len__(self) -> int:
-        with self._transaction() as (_, state):
+        with self._database.transaction() as (_, state):
             return state.voices
 
     @property
     def dimension(self) -> int | None:
         """How many numbers an embedding has; None before the first voice."""
-        with self._transaction() as (_, state):
+        with self._database.transaction() as (_, state):
             return state.dimension
 
     def __contains__(self, name: object) -> bool:
-        with self._transaction() as (db, _):
+        with self._database.transaction() as (db, _):
             return self._slot(db, name) is not None
 
     def __getitem__(self, name: str) -> Voice:
-        with self._transaction() as (db, state):
+        with self._database.transaction() as (db, state):
             found = self._known(db, state, name)
         if found is None:
             raise KeyError(name)
@@ -155,7 +120,7 @@ class VoiceFile(VoiceStore):
         """All names and voices in the order of enrollment, those of a moment at a time."""
         after = -1
         while True:
-            with self._transaction() as (db, state):
+            with self._database.transaction() as (db, state):
                 what = f"SELECT place, {RECORD} FROM voices WHERE place > ? ORDER BY place LIMIT ?"
                 rows = db.execute(what, (after, VOICES_AT_ONCE)).fetchall()
                 some = self._decoded(state, [row[1:] for row in rows])
@@ -177,19 +142,20 @@ class VoiceFile(VoiceStore):
 
     def remove(self, *names: str) -> None:
         """Remove voices; all of them, or with an unknown name none."""
-        with self._transaction(write=True) as (db, state):
+        with self._database.transaction(write=True) as (db, state):
             slots = [self._require(db, name) for name in dict.fromkeys(names)]
             db.executemany("DELETE FROM voices WHERE slot = ?", [(slot,) for slot in slots])
             db.executemany("INSERT INTO free_slots VALUES (?, 0)", [(slot,) for slot in slots])
             count = ("changes = changes + 1", "voices = voices - ?")
             db.execute(f"UPDATE store SET {', '.join(count)}", (len(slots),))
-        with self._transaction(write=True) as (db, state):  # searches see no such record any more
+        # Searches see no such record any more.
+        with self._database.transaction(write=True) as (db, state):
             self._erase(db, state)
 
     def rename(self, old: str, new: str) -> None:
         """Give a voice a name that nobody has."""
         check_name(new)
-        with self._transaction(write=True) as (db, state):
+        with self._database.transaction(write=True) as (db, state):
             slot = self._require(db, old)
             if new != old and self._slot(db, new) is not None:
                 raise ValueError(TAKEN.format(new))
@@ -204,7 +170,7 @@ class VoiceFile(VoiceStore):
         for attempt in range(3):
             if attempt:
                 self._make_keys()
-            with self._transaction() as (db, state):
+            with self._database.transaction() as (db, state):
                 keys = self._keys(state)
                 if keys is None:  # they are missing, or another process replaced them
                     continue
@@ -278,7 +244,7 @@ class VoiceFile(VoiceStore):
         """Enroll voices in one transaction; returns what their names have then."""
         for name, _ in voices:
             check_name(name)
-        with self._transaction(write=True) as (db, state):
+        with self._database.transaction(write=True) as (db, state):
             self._erase(db, state)
             free = db.execute("SELECT slot FROM free_slots LIMIT ?", (len(voices),)).fetchall()
             slots = itertools.chain((slot for (slot,) in free), itertools.count(state.slots))
@@ -351,18 +317,19 @@ class VoiceFile(VoiceStore):
 
     def _make_keys(self) -> None:
         """Write the key matrix if it is missing or of other voices."""
-        with self._transaction() as (_, state):
+        with self._database.transaction() as (_, state):
             if self._keys(state) is not None:
                 return
         try:
-            with self._transaction(write=True) as (db, state):
+            with self._database.transaction(write=True) as (db, state):
                 if self._keys(state) is None and state.dimension is not None:
                     kind = Kind.of(state.identity, self._lift, state.dimension)
                     self._matrix.create(kind, self._all_keys(db, state, kind.width))
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
-            with self._transaction() as (db, state):  # where nothing may be written: in memory
+            # Where nothing may be written: in memory.
+            with self._database.transaction() as (db, state):
                 assert state.dimension is not None
                 width = Kind.of(state.identity, self._lift, state.dimension).width
                 blocks = self._all_keys(db, state, width)
@@ -433,122 +400,6 @@ class VoiceFile(VoiceStore):
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}: enroll the voices again") from error
         return Voices.of(list(names), arrays, self._lift)
-
-    @contextlib.contextmanager
-    def _transaction(self, write: bool = False) -> Iterator[tuple[sqlite3.Connection, State]]:
-        """The database at one moment; with ``write`` changes are kept on leaving without an error.
-
-        There is a connection per transaction: none is shared by threads or inherited by processes.
-        """
-        if not self.path.exists() and self._creates:
-            if not write:
-                with contextlib.closing(_tables()) as db:
-                    yield db, self._new()
-                return
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        else:
-            file_size(self.path, "enrolled voices", "correct the path, or enroll")
-        try:
-            address = self.path.absolute().as_uri() + f"?mode={'rwc' if self._creates else 'rw'}"
-            with contextlib.closing(
-                sqlite3.connect(
-                    address, uri=True, timeout=LONGEST_WAIT_SECONDS, isolation_level=None
-                )
-            ) as db:
-                for setting in SETTINGS:
-                    db.execute(f"PRAGMA {setting}")
-                db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                try:
-                    state = self._state(db, write)
-                    if state is None:
-                        with contextlib.closing(_tables()) as nothing:
-                            yield nothing, self._new()
-                    else:
-                        yield db, state
-                except BaseException:
-                    with contextlib.suppress(sqlite3.Error):
-                        db.execute("ROLLBACK")
-                    raise
-                db.execute("COMMIT")
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise self._explained(error) from error
-
-    def _new(self) -> State:
-        """The state of a new file."""
-        assert self._expected is not None
-        return State(self._expected, secrets.token_bytes(16), None, 0, 0, 0)
-
-    def _state(self, db: sqlite3.Connection, write: bool) -> State | None:
-        """The state of the store, None before its first voice; raises if it is no store."""
-        what = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
-        objects = db.execute(what).fetchall()
-        if not objects and self._creates:
-            if not write:
-                return None
-            for statement in SCHEMA:
-                db.execute(statement)
-            fingerprint, identity, *rest = self._new()
-            new = (FORMAT, fingerprint, identity, *rest)
-            db.execute("INSERT INTO store VALUES (?, ?, ?, ?, ?, ?, ?)", new)
-        # A file of others could have anything in the place of a table.
-        elif objects != _schema():
-            raise ValueError(self._refusal("it has other tables"))
-        rows = db.execute("SELECT * FROM store LIMIT 2").fetchall()
-        kinds = [tuple(map(type, row)) for row in rows]
-        known = [(str, str, bytes, size, int, int, int) for size in (int, type(None))]
-        if len(rows) != 1 or kinds[0] not in known or rows[0][0] != FORMAT:
-            raise ValueError(self._refusal(f"expected the format {FORMAT!r}"))
-        state = State(*rows[0][1:])
-        require_fingerprint(self.path, state.fingerprint, self._expected)
-        (pages,), (size,) = (
-            db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
-        )
-        # Records are never fewer bytes than the file has; it does not shrink.
-        needed = 4 * state.slots * (state.dimension or 0)
-        is_sound = 0 <= state.voices <= state.slots and 0 <= state.changes < 2**62
-        is_sound = is_sound and len(state.identity) == 16 and needed <= pages * size
-        if not is_sound or (state.dimension or 0) < (state.slots > 0):
-            raise ValueError(self._refusal(f"its numbers do not fit: {state[2:]}"))
-        return state
-
-    def _refusal(self, what: str) -> str:
-        return f"{self.path} is not a file of enrolled voices ({what}): enroll them again"
-
-    def _explained(self, error: Exception) -> Exception:
-        """The error of the database in words."""
-        text = str(error)
-        if "not a database" in text:
-            return NotADatabaseError(self._refusal(text))
-        if "locked" in text:
-            return BlockingIOError(
-                f"another process has been writing {self.path} for {LONGEST_WAIT_SECONDS} s: "
-                "wait for it"
-            )
-        if "readonly" in text:
-            why = "voices cannot be written: is it protected, or the disk full?"
-            return PermissionError(errno.EACCES, why, str(self.path))
-        if "disk is full" in text:
-            return OSError(errno.ENOSPC, "No space left on device", str(self.path))
-        if "disk I/O" in text or "unable to open" in text:
-            why = f"cannot be read or written ({text}): is the disk full or broken?"
-            return OSError(errno.EIO, why, str(self.path))
-        return ValueError(f"{self.path} is damaged ({text}): enroll the voices again")
-
-
-def _tables() -> sqlite3.Connection:
-    """A database in memory without voices."""
-    db = sqlite3.connect(":memory:")
-    for statement in SCHEMA:
-        db.execute(statement)
-    return db
-
-
-@functools.cache
-def _schema() -> list[tuple[str, str, str | None]]:
-    """What a file has."""
-    with contextlib.closing(_tables()) as db:
-        what = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
-        return db.execute(what).fetchall()
 
 
 def _record(name: str, voice: Voice) -> tuple[str, int, float, bytes, bytes, int]:
