@@ -11,7 +11,7 @@ import yaml
 
 from simple_spk.io.input_file import read_file
 
-LARGEST_BYTES = 100_000  # ten times what models and experiments need
+LARGEST_BYTES = 500_000  # twice what a model needs whose calibration has a background
 DEEPEST = 50
 _BRACKET = re.compile(r"[][{}]")
 
