@@ -21,7 +21,7 @@ TRIALS_AT_ONCE = 1024
 class NumpySimilarity(NamedTuple):
     """What ``models.similarity`` computes with torch: the cosine, or with a bias the paper's Eq. 6.
 
-    Scoring the embeddings of a file so takes no second to start.
+    Scoring the embeddings of a file so starts without torch.
     """
 
     angular_bias: float | None = None
@@ -88,7 +88,8 @@ def similarity_in_words(similarity: AnySimilarity) -> str:
     """The name of a similarity for reports."""
     bias, scale = (getattr(similarity, name, None) for name in ("angular_bias", "scale"))
     if bias is not None:
-        return f"generalized inner product, b_theta {float(bias):g}"
+        value = float(bias if isinstance(bias, float) else bias.detach())
+        return f"generalized inner product, b_theta {value:g}"
     if scale is not None:
         return "cosine" if scale == 1.0 else f"cosine, times {scale:g}"
     return type(similarity).__name__
