@@ -29,12 +29,12 @@ from simple_spk.inference.batch_embedding import (
 )
 from simple_spk.inference.cpu_resnet import CpuEmbedding
 from simple_spk.inference.decisions import Decision, Identification, lack_of_evidence
-from simple_spk.inference.enrollment_checks import disagreeing, limits_of, repeated
 from simple_spk.inference.model import Model, embedding_fingerprint, full_precision
 from simple_spk.inference.model_folder import builtin_model, load_model, resolve
 from simple_spk.inference.speech_quality import RecordingQuality
 from simple_spk.inference.voice_comparison import NOBODY, VoiceComparison
 from simple_spk.inference.voice_stores.addresses import open_voices
+from simple_spk.inference.voice_stores.enrollment_checks import disagreeing, limits_of, repeated
 from simple_spk.inference.voice_stores.speaker_store import SpeakerStore
 from simple_spk.inference.voice_stores.voice import Voice, Voices, VoiceStore
 

@@ -20,9 +20,9 @@ OPTIONS = [
 
 
 def start(corpus: Path, output: Path) -> subprocess.Popen[bytes]:
-    """A job of two workers that may be restarted once."""
+    """A job of two workers that may be restarted: once for the kill, and if ports collide."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    launcher += ["--nproc_per_node=2", "--max-restarts=1", "--monitor-interval=0.1"]
+    launcher += ["--nproc_per_node=2", "--max-restarts=3", "--monitor-interval=0.1"]
     folders = f"--data_folder={corpus}", f"--output_folder={output}"
     with (output.parent / f"{output.name}.txt").open("wb") as log:
         return subprocess.Popen(

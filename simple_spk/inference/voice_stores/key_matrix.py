@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from simple_spk.inference.voice_stores.voice import Lift
@@ -162,6 +161,8 @@ class _Query:
     """A query (width,) as two digits for each number; the scores of rows with a bound of error."""
 
     def __init__(self, query: NDArray[np.float32], size: int) -> None:
+        import torch  # here: commands that only list voices need no torch
+
         body, self.last = query[:-1].astype(np.float64), query[-1]
         step = np.abs(body).max(initial=0.0) / MOST_DIGIT or 1.0
         first = np.rint(body / step)
@@ -181,6 +182,8 @@ class _Query:
 
     def scores(self, rows: NDArray[np.int8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """The products (n,) with rows of keys, and what they differ from the exact ones at most."""
+        import torch
+
         codes = torch.from_numpy(rows)
         # Whole numbers, without rounding. One column at a time is much faster than two.
         high, low = (torch._int_mm(codes, digits).numpy()[:, 0] for digits in self.digits)

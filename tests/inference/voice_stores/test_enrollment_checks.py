@@ -13,9 +13,13 @@ from torch import nn
 
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.inference.decisions import warnings
-from simple_spk.inference.enrollment_checks import EnrollmentLimits, disagreeing, repeated
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model_folder import load_model
+from simple_spk.inference.voice_stores.enrollment_checks import (
+    EnrollmentLimits,
+    disagreeing,
+    repeated,
+)
 from simple_spk.inference.voice_stores.voice import Voice
 from simple_spk.models.similarity import CosineSimilarity
 
