@@ -122,9 +122,12 @@ class Calibration:
         if quality is None:
             quality = {name: np.array([mean]) for name, mean in self.quality_means.items()}
         ratio = float(self.thresholds_at(false_accept_rate / voices, quality, 1)[0])
+        return RateThreshold(ratio, self.is_beyond_list(false_accept_rate / voices))
+
+    def is_beyond_list(self, false_accept_rate: float) -> bool:
+        """Whether the list of the calibration is too short to measure a false-accept rate."""
         count = 0 if self.nontarget_spread is None else self.nontarget_spread.count
-        expected = false_accept_rate / voices * count
-        return RateThreshold(ratio, expected < FEWEST_FALSE_ACCEPTS)
+        return false_accept_rate * count < FEWEST_FALSE_ACCEPTS
 
     def thresholds_at(
         self, false_accept_rate: float, quality: Quality | None, count: int
@@ -144,11 +147,25 @@ class Calibration:
 
     def miss_rates(self, thresholds: ArrayLike, quality: Quality | None = None) -> Values | None:
         """The expected shares (n,) of targets below ratios (n,); None if they are not known."""
-        if self.target_spread is None:
+        above = self._shares_above(self.target_spread, thresholds, quality)
+        return None if above is None else 1.0 - above
+
+    def false_accept_rates(
+        self, thresholds: ArrayLike, quality: Quality | None = None
+    ) -> Values | None:
+        """The expected shares (n,) of non-targets from ratios (n,) on; None if not known."""
+        return self._shares_above(self.nontarget_spread, thresholds, quality)
+
+    def _shares_above(
+        self, spread: Spread | None, ratios: ArrayLike, quality: Quality | None
+    ) -> Values | None:
+        """The shares (n,) of a class above ratios (n,), with measures (n,) or mean ones."""
+        if spread is None:
             return None
-        limits = np.asarray(thresholds, dtype=np.float64)
-        measures = self._measures(self.target_spread.measures, quality, len(limits))
-        return 1.0 - self.target_spread.above(limits, measures)
+        limits = np.asarray(ratios, dtype=np.float64)
+        if quality is None:
+            quality = {n: np.full(len(limits), mean) for n, mean in self.quality_means.items()}
+        return spread.above(limits, self._measures(spread.measures, quality, len(limits)))
 
     def plain(self) -> dict[str, Any]:
         """All of it as plain data, for JSON and YAML."""

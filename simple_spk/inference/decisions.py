@@ -189,6 +189,19 @@ def misses_in_words(miss_rate: float, of_what: str = "genuine pairs") -> str:
     return f"at this setting about 1 in {round(1 / miss_rate)} {of_what} is rejected"
 
 
+def strangers_in_words(rate: float, voices: int) -> str:
+    """How many strangers are taken for one of several enrolled voices.
+
+    >>> strangers_in_words(0.04, 100), strangers_in_words(3e-7, 2)
+    ('which about 1 in 25 strangers reaches with one of 100 voices', \
+'which fewer than 1 in 10,000 strangers reach with one of 2 voices')
+    """
+    gallery = f"with one of {voices:,} voices"
+    if rate < 1e-4:
+        return f"which fewer than 1 in 10,000 strangers reach {gallery}"
+    return f"which about 1 in {max(1, round(1 / rate)):,} strangers reaches {gallery}"
+
+
 def log_odds(prior: float) -> float:
     """The natural-log odds of a probability strictly between 0 and 1."""
     if not 0.0 < prior < 1.0:

@@ -9,11 +9,18 @@ import torch
 from numpy.typing import NDArray
 
 from simple_spk.evaluation.calibration import TYPICALITY, pair_measures, typicality
-from simple_spk.inference.decisions import Candidate, log_odds, number, posterior
+from simple_spk.inference.decisions import (
+    Candidate,
+    log_odds,
+    number,
+    posterior,
+    strangers_in_words,
+)
 from simple_spk.inference.model import Model
 from simple_spk.inference.voice_stores.voice import Hits, Voice, Voices, VoiceStore, best_places
 
 MOST_CALIBRATED = 200  # voices for a recording, those of the highest scores
+NOT_MEASURED = " (extrapolated: the calibration list is too short to measure it)"
 NOBODY = "no voice is enrolled: enroll some first, or load them"
 
 Quality = dict[str, NDArray[np.float64]]
@@ -122,13 +129,17 @@ class VoiceComparison:
         prior = 0.5 if prior is None else prior
         neutral = float(np.log(voices) - log_odds(prior))
         if false_accept_rate is None:
-            return prior, neutral, f"accepted from a probability of 0.5 on (prior {prior:g})"
+            because = f"accepted from a probability of 0.5 on (prior {prior:g})"
+            shares = calibration.false_accept_rates([neutral], quality)
+            if voices > 1 and shares is not None:
+                because += f", {strangers_in_words(voices * float(shares[0]), voices)}"
+                because += NOT_MEASURED if calibration.is_beyond_list(float(shares[0])) else ""
+            return prior, neutral, because
         ratio, is_extrapolated = calibration.threshold_at(false_accept_rate, voices, quality)
         because = f"accepted from a likelihood ratio of {number(math.exp(min(ratio, 700.0)))} on, "
         because += f"for a false-accept rate of {false_accept_rate:g}"
         because += f" / {voices}" if voices > 1 else ""
-        if is_extrapolated:
-            because += " (extrapolated: the calibration list is too short to measure it)"
+        because += NOT_MEASURED if is_extrapolated else ""
         return prior, ratio, because
 
     def likeness(self, first: Voice, second: Voice) -> float:

@@ -32,6 +32,9 @@ def test_voices_are_enrolled_identified_and_forgotten(
         (candidate,) = one["candidates"]
         assert candidate["name"] == expected.candidates[0].name
         assert candidate["score"] == pytest.approx(expected.candidates[0].score, rel=1e-3)
+        rule = "accepted from a probability of 0.5 on (prior 0.5), which "
+        assert one["accepted"] is None or one["reason"].startswith(rule)
+        assert one["accepted"] is None or "with one of 2 voices" in one["reason"]
     assert run("identify", voices, spoken[4], *model, "--far", "1e-9") == 3
     words = capsys.readouterr().out
     assert (

@@ -172,6 +172,9 @@ def test_thresholds_hold_under_each_quality() -> None:
         assert np.mean(ratios[strangers] >= at[strangers]) == pytest.approx(1e-3, rel=0.5)
         own = (noise == level) & is_target
         assert np.mean(ratios[own] < at[own]) == pytest.approx(misses[own].mean(), abs=0.05)
+    for rate in (0.3, 1e-3, 1e-7):
+        at = calibration.thresholds_at(rate, {"noise": noise}, len(scores))[:9]
+        assert calibration.false_accept_rates(at, {"noise": noise[:9]}) == pytest.approx(rate)
 
 
 def test_a_background_tells_typical_channels_from_others() -> None:

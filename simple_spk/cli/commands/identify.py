@@ -51,10 +51,10 @@ def run(options: Namespace) -> int:
             answers.append({"recording": str(path), **found.plain()})
             continue
         say(_sentence(path, found))
-        if options.far is not None:
+        if found.accepted is not None:
             say(f"  {found.reason}")
-            if found.miss_rate is not None:
-                say(f"  {misses_in_words(found.miss_rate, 'genuine recordings')}")
+        if options.far is not None and found.miss_rate is not None:
+            say(f"  {misses_in_words(found.miss_rate, 'genuine recordings')}")
         for candidate in found.candidates:
             say(f"  {_line(candidate)}")
         for quality in found.qualities:
