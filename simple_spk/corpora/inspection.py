@@ -68,7 +68,7 @@ class AudioFacts(NamedTuple):
 def inspect_file(path: str | Path, depth: Depth, with_digest: bool = False) -> AudioFacts:
     """The facts about a file, which is read as far as ``depth`` says."""
     try:
-        seconds, sample_rate, channels = read_header(path)
+        seconds, sample_rate, channels, _ = read_header(path)
         silent, share = None, np.nan
         if depth < Depth.SAMPLES:
             end = _read_end(path)

@@ -19,7 +19,9 @@ import soundfile
 from numpy.typing import NDArray
 
 from simple_spk import LONGEST_SECONDS, SAMPLE_RATE
+from simple_spk.data.content import is_of_libsndfile
 from simple_spk.data.decoding import (
+    HEAD_BYTES,
     LONGEST_WHOLE_SECONDS,
     AudioError,
     AudioHeader,
@@ -33,7 +35,7 @@ from simple_spk.data.decoding import (
     mean_of_channels,
     read_av_header,
 )
-from simple_spk.data.tar_store import fault_of_part, open_part, tar_part
+from simple_spk.data.tar_store import fault_of_part, open_part, open_recording, tar_part
 from simple_spk.io.input_file import file_size
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ BLOCK_SAMPLES = 2**20  # read at a time, in all channels together
 # Rates are converted as a fraction. All common ones have a smaller denominator (11,025 to 16,000 Hz
 # is 441/640); without a limit 11,127 Hz would need a filter of 700 MB. The error is below 1e-3.
 LARGEST_DENOMINATOR = 640
+# Of the power of the mean of independent channels; two alike have 2.
+CANCELED_SHARE = 0.2
 CANCELING = "has channels that cancel each other (opposite phase): use one of them alone"
 MOST_CHANNELS = 256  # more are samples, and the array is transposed
 
@@ -71,15 +75,23 @@ def is_silent(waveform: NDArray[np.floating]) -> bool:
     return float(waveform.max()) - float(waveform.min()) <= SILENT_SPAN
 
 
-def channels_cancel(path: Path) -> bool:
-    """Whether the mean of a file's channels is silent, but one of them is not (anti-phase)."""
-    file = _open(path)
-    if file is None:
-        channels = first_channels(path)
+def channels_cancel(source: Path | Samples) -> bool:
+    """Whether the mean of some channels has hardly anything of what is in each (anti-phase).
+
+    The first samples decide, half a minute of a usual file.
+    """
+    if not isinstance(source, Path):
+        start = source[:, :BLOCK_SAMPLES] if source.ndim == 2 else source[None]
+        channels = np.stack([_block(channel[None], "an array") for channel in start])
+    elif (file := _open(source)) is None:
+        channels = first_channels(source)
     else:
         with file:
             channels = file.read(BLOCK_SAMPLES // file.channels, "float32", always_2d=True).T
-    return is_silent(channels.mean(axis=0)) and not all(map(is_silent, channels))
+    if len(channels) == 1 or all(map(is_silent, channels)):
+        return False
+    mean, alone = channels.mean(axis=0), float(channels.var(axis=1).mean())
+    return is_silent(mean) or float(mean.var()) * len(channels) < CANCELED_SHARE * alone
 
 
 def read_recording(
@@ -145,7 +157,8 @@ def read_header(path: str | Path, longest_seconds: float = LONGEST_SECONDS) -> A
     if file is None:
         return read_av_header(path, longest_seconds)
     with file:
-        return AudioHeader(file.frames / file.samplerate, file.samplerate, file.channels)
+        seconds, name = file.frames / file.samplerate, file.format.lower()
+        return AudioHeader(seconds, file.samplerate, file.channels, name)
 
 
 def duration_seconds(path: str | Path) -> float:
@@ -171,10 +184,9 @@ def _open(path: str | Path) -> soundfile.SoundFile | None:
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:  # TypeError: *.raw
         if getattr(error, "code", None) == 1:  # libsndfile's code for an unknown format
             return None
-        with open(
-            path if part is None else part.tar, "rb"
-        ):  # the operating system says better why it refuses a file
-            pass
+        with open_recording(Path(path)) as content:  # says better why a file is refused
+            if not is_of_libsndfile(content.read(HEAD_BYTES)):
+                return None
         reason = getattr(error, "error_string", error)
         raise BadRecordingError(path, "not audio", f"is not readable audio ({reason})") from error
     try:

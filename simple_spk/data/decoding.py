@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk import LONGEST_SECONDS, SAMPLE_RATE
+from simple_spk.data.content import foreign_content
 from simple_spk.data.tar_store import open_recording, tar_part
 
 # Containers of recordings only: playlists and the like would make FFmpeg open other files.
@@ -24,7 +25,7 @@ _OPTIONS = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
 # How much shorter than its header says a whole recording may be. mov rounds to milliseconds, the
 # others are less exact; containers that are not listed can only guess their length.
 _TOLERANCE_SECONDS = {"mov": 0.001, "matroska": 0.1, "asf": 0.1}
-_HEAD_BYTES = 4096
+HEAD_BYTES = 4096
 _BLOCK_SAMPLES = 2**20  # decoded at a time, in all channels together
 _RATES = (2000, 768000)  # in hertz: what recordings have; a damaged header may say anything
 _LARGEST_SAMPLE = 2.0**31  # integers of 32 bits that were written as floats: nothing is louder
@@ -43,6 +44,7 @@ class AudioHeader(NamedTuple):
     seconds: float
     sample_rate: int
     channels: int
+    audio_format: str  # the decoder's name of it, such as wav
 
 
 class BadRecordingError(AudioError):
@@ -128,17 +130,20 @@ def read_av_header(path: str | Path, longest_seconds: float = LONGEST_SECONDS) -
         stream = container.streams.audio[0]
         seconds, _ = _promise(container, stream)
         rate, channels = stream.codec_context.sample_rate, stream.codec_context.channels
+        audio_format = container.format.name.split(",")[0]
     if seconds is None:
         seconds = sum(map(len, decoded_blocks(path, SAMPLE_RATE, longest_seconds))) / SAMPLE_RATE
-    return AudioHeader(seconds, rate, channels)
+    return AudioHeader(seconds, rate, channels, audio_format)
 
 
 def _open(path: str | Path) -> av.container.InputContainer:
     """The opened file, known to hold an audio stream."""
     with open_recording(Path(path)) as file:  # with clearer errors than FFmpeg's
-        head = file.read(_HEAD_BYTES)
+        head = file.read(HEAD_BYTES)
     if not head:
         raise BadRecordingError(path, "empty", "has 0 bytes")
+    if (content := foreign_content(head)) is not None:
+        raise BadRecordingError(path, "not audio", f"holds {content}, not audio")
     try:
         # FFmpeg knows names in UTF-8 only.
         is_utf8 = not any("\udc80" <= letter <= "\udcff" for letter in str(path))
@@ -149,7 +154,7 @@ def _open(path: str | Path) -> av.container.InputContainer:
         kind, details = "truncated", "lacks its index (moov atom)"
         if head[4:8] != b"ftyp":
             kind, details = "not audio", "is of no known audio format"
-        elif len(head) < _HEAD_BYTES and not head.partition(b"mdat")[2]:
+        elif len(head) < HEAD_BYTES and not head.partition(b"mdat")[2]:
             kind, details = "header only", f"ends after {len(head)} bytes"
         raise BadRecordingError(path, kind, details) from error
     streams = container.streams.audio

@@ -32,6 +32,7 @@ from simple_spk.data.audio import (
     read_header,
     recording_blocks,
 )
+from simple_spk.data.content import misnamed
 from simple_spk.data.decoding import check_length
 from simple_spk.distributed import gather_objects, rank, usable_cores, world_size
 from simple_spk.inference.speech_quality import QualityMeter, RecordingQuality
@@ -231,15 +232,21 @@ class Source:
             raise ValueError(f"{self.name} is an array: give how many samples a second it has")
         self.source_rate, self.options = options.source_rate or 0, options
         self.stated_seconds = float("nan")  # by the header or the manifest
+        self.channels = 1  # by the header, as what follows
+        self.misnamed: str | None = None
+        self.is_canceled = False  # known after opened, if qualities are wanted
 
     def seconds(self) -> float | Unusable:
         """The duration, as the file's header has it, or the error."""
         try:
             if not isinstance(self.recording, Path):
-                return array_seconds(self.recording, self.name, self.source_rate)
+                seconds = array_seconds(self.recording, self.name, self.source_rate)
+                self.channels = len(self.recording) if self.recording.ndim == 2 else 1
+                return seconds
             header = read_header(self.recording, self.options.longest_seconds)
             check_length(self.name, header.seconds, self.options.longest_seconds)
-            self.source_rate = header.sample_rate
+            self.source_rate, self.channels = header.sample_rate, header.channels
+            self.misnamed = misnamed(self.recording, header.audio_format)
             return header.seconds
         except (AudioError, OSError) as error:
             return error
@@ -261,6 +268,8 @@ class Source:
             parts = map(meter.add, parts)
         try:
             first, second = next(parts), next(parts, None)
+            if meter is not None and self.channels > 1:
+                self.is_canceled = channels_cancel(self.recording)
         except (AudioError, OSError) as error:
             return error
         if second is not None:
@@ -276,13 +285,8 @@ class Source:
 
     def silence(self) -> NoSpeechError:
         """The error of a recording that is silent, or that its channels make silent."""
-        if isinstance(self.recording, Path):
-            cancels = channels_cancel(self.recording)
-        else:
-            cancels = self.recording.ndim == 2 and not all(
-                is_silent(np.asarray(channel)) for channel in self.recording
-            )
-        return NoSpeechError(f"{self.name} {CANCELING if cancels else SILENT}")
+        reason = CANCELING if channels_cancel(self.recording) else SILENT
+        return NoSpeechError(f"{self.name} {reason}")
 
 
 def _read_ahead(
@@ -406,7 +410,12 @@ def _finished(
         source, meter = recordings[index].source, recordings[index].meter
         if meter is not None:
             rate = source.source_rate or None  # unknown where no header was read
-            known = meter.quality()._replace(embedding_length=length, sample_rate=rate)
+            known = meter.quality()._replace(
+                embedding_length=length,
+                sample_rate=rate,
+                misnamed=source.misnamed,
+                channels_cancel=source.is_canceled,
+            )
             qualities.append(known)
     parts = [_parts(recordings[i].first, embed, options) for i in finite if options.with_parts]
     return EmbeddedBatch(finite, embeddings, qualities, errors, parts)

@@ -113,17 +113,20 @@ def lack_of_evidence(qualities: Sequence[RecordingQuality]) -> str | None:
 def warnings(quality: RecordingQuality) -> list[str]:
     """What makes a decision about a recording less reliable, in a word or two each."""
     rate = quality.sample_rate or math.inf
-    sampled = f" (a file of {rate / 1000:g} kHz)" if rate < LEAST_WIDE_BAND_RATE else ""
+    is_low = rate < LEAST_WIDE_BAND_RATE
+    sampled = f" (a file of {rate / 1000:g} kHz)" if is_low else ""
     found = {
+        "channels of opposite phase, which cancel each other": quality.channels_cancel,
         "little speech": heard_seconds(quality) < LITTLE_SPEECH_SECONDS,
         "noisy": quality.signal_to_noise_db < LITTLE_SIGNAL_TO_NOISE_DB,
-        f"telephone band{sampled}": quality.is_narrow,
+        f"telephone band{sampled}": quality.is_narrow or is_low,
         "a tone, not speech": quality.tone_share > TONE_SHARE,
         "music or noise, hardly any speech": heard_seconds(quality)
         < LITTLE_DETECTED_SHARE * quality.speech_seconds,
         "clipped": quality.clipped_share > MUCH_CLIPPING_SHARE,
         "perhaps more than one speaker": quality.part_ratio is not None
         and quality.part_ratio < SEVERAL_SPEAKERS_RATIO,
+        f"wrong extension: {quality.misnamed}": quality.misnamed is not None,
     }
     return [word for word, is_so in found.items() if is_so]
 
@@ -192,14 +195,17 @@ def misses_in_words(miss_rate: float, of_what: str = "genuine pairs") -> str:
 def strangers_in_words(rate: float, voices: int) -> str:
     """How many strangers are taken for one of several enrolled voices.
 
-    >>> strangers_in_words(0.04, 100), strangers_in_words(3e-7, 2)
+    >>> strangers_in_words(0.04, 100), strangers_in_words(0.8, 9), strangers_in_words(3e-7, 2)
     ('which about 1 in 25 strangers reaches with one of 100 voices', \
+'which most strangers reach with one of 9 voices', \
 'which fewer than 1 in 10,000 strangers reach with one of 2 voices')
     """
     gallery = f"with one of {voices:,} voices"
     if rate < 1e-4:
         return f"which fewer than 1 in 10,000 strangers reach {gallery}"
-    return f"which about 1 in {max(1, round(1 / rate)):,} strangers reaches {gallery}"
+    if rate > 0.6:
+        return f"which most strangers reach {gallery}"
+    return f"which about 1 in {round(1 / rate):,} strangers reaches {gallery}"
 
 
 def log_odds(prior: float) -> float:

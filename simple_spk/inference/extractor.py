@@ -261,22 +261,11 @@ class Extractor:
         Raises if the recordings seem to be of several speakers, or of one who is enrolled under
         another name, or if two of them are the same; with ``force`` this is only logged.
         """
-        return self.voices.add(name, self.checked_voice(name, recordings, sample_rate, force))
-
-    def checked_voice(
-        self,
-        name: str,
-        recordings: Recordings,
-        sample_rate: int | None = None,
-        force: bool = False,
-        left_out: LeftOut | None = None,
-    ) -> Voice:
-        """The voice that ``enroll`` would enroll; ``left_out`` as in ``verify``."""
-        (side,) = self.listen(sample_rate, recordings, left_out=left_out)
-        return self.checked_side(name, side, force)
+        (side,) = self.listen(sample_rate, recordings)
+        return self.voices.add(name, self.checked_side(name, side, force))
 
     def checked_side(self, name: str, side: Side | Unusable, force: bool = False) -> Voice:
-        """The answer of ``checked_voice`` for a side that ``listen`` returned."""
+        """The voice that ``enroll`` would enroll, of a side that ``listen`` returned."""
         if not isinstance(side, Side):
             raise side
         if lack := lack_of_evidence(side.qualities):

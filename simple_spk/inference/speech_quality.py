@@ -53,6 +53,8 @@ class RecordingQuality(NamedTuple):
     embedding_length: float | None = None  # None until it is embedded
     part_ratio: float | None = None
     sample_rate: int | None = None  # of the file, in hertz
+    misnamed: str | None = None  # "WAV named .mp3": the file has another format than its name says
+    channels_cancel: bool = False  # hardly anything is left of their mean (anti-phase)
 
     @property
     def is_narrow(self) -> bool:

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.voice_stores.addresses import open_voices
@@ -110,6 +112,36 @@ def test_voices_are_listed_renamed_and_removed_without_their_model(
         assert run("voices", *wrong) == 1
         assert message in capsys.readouterr().err
     assert voices.read_bytes() == before
+
+
+def test_what_is_odd_about_a_recording_is_said(
+    calibrated_folder: Path, spoken: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    voices, model = tmp_path / "voices", ("--model", calibrated_folder)
+    samples, rate = soundfile.read(spoken[1])
+    wrong, low, opposite, text = (tmp_path / name for name in ("a.mp3", "b.wav", "c.wav", "d.wav"))
+    soundfile.write(wrong, samples, rate, format="WAV")
+    soundfile.write(low, samples[::2], 8000)
+    soundfile.write(opposite, np.stack([samples, -0.9 * samples], axis=1), rate)
+    text.write_text("not a recording")
+    assert run("enroll", voices, "Bob", spoken[2], *model) == 0
+    for path, words in (
+        (wrong, "wrong extension: WAV named .mp3"),
+        (low, "telephone band (a file of 8 kHz)"),
+        (opposite, "channels of opposite phase, which cancel each other"),
+    ):
+        run("verify", spoken[0], path, *model)
+        run("identify", voices, path, *model)
+        assert capsys.readouterr().out.count(words) == 2
+        run("verify", spoken[0], path, *model, "--json")
+        (first,), (second,) = json.loads(capsys.readouterr().out)["qualities"]
+        assert words in second["warnings"] and words not in first["warnings"]
+        assert run("enroll", voices, "Ann", path, *model, "--force") == 0
+        (line, _) = capsys.readouterr().out.splitlines()
+        assert line.startswith(f"  {path}: ") and words in line
+    for command in (("verify", spoken[0]), ("identify", voices), ("enroll", voices, "Ann")):
+        assert run(*command, text, *model) == 1
+        assert f"{text} holds text, not audio" in capsys.readouterr().err
 
 
 def test_enrolling_a_doubtful_recording_takes_force(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from simple_spk.data import audio
 from simple_spk.data.audio import (
     AudioError,
+    channels_cancel,
     duration_seconds,
     is_silent,
     read_crop,
@@ -368,7 +369,31 @@ def test_silence_is_a_span_of_three_steps_of_16_bits(offset: float) -> None:
 def test_the_header_says_length_rate_and_channels(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"x.{suffix}"
     soundfile.write(path, noise(4410, channels=2), 44100)
-    assert read_header(path) == (0.1, 44100, 2)
+    assert read_header(path) == (0.1, 44100, 2, suffix)
+
+
+@pytest.mark.parametrize("suffix", ["wav", "m4a"])
+def test_channels_of_opposite_phase_cancel_each_other(suffix: str, tmp_path: Path) -> None:
+    """Also if a codec or a little noise leaves something of their mean."""
+    voice, other = noise(32000, channels=2).T
+    loud = 0.02 * other
+    for second, expected in (
+        (-voice, True),
+        (-0.9 * voice + loud, True),
+        (voice, False),
+        (other, False),
+        (0.0 * voice, False),
+        (loud - 0.3 * voice, False),
+    ):
+        channels = np.stack([voice, second]).astype(np.float32)
+        if suffix == "m4a":
+            write_m4a(tmp_path / "x.m4a", channels)
+        else:
+            soundfile.write(tmp_path / "x.wav", channels.T, 16000)
+        assert channels_cancel(tmp_path / f"x.{suffix}") == expected
+        assert channels_cancel(channels) == expected
+        assert channels_cancel((channels * 32767).astype(np.int16)) == expected
+    assert not channels_cancel(np.zeros((2, 100), np.float32)) and not channels_cancel(voice)
 
 
 def test_inspecting_needs_no_torch(tmp_path: Path) -> None:

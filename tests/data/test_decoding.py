@@ -7,13 +7,16 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 import soundfile
 from numpy.typing import NDArray
 
 from simple_spk.data import decoding
-from simple_spk.data.decoding import BadRecordingError, decode, read_av_header
+from simple_spk.data.audio import RECORDING_SUFFIXES, read_header, read_recording
+from simple_spk.data.content import KNOWN_SUFFIXES, misnamed
+from simple_spk.data.decoding import AudioError, BadRecordingError, decode, read_av_header
 from tools.write_m4a import write_m4a
 
 AAC_FRAME_SAMPLES = 1024
@@ -85,8 +88,8 @@ def test_the_program_ffmpeg_makes_the_same_samples(m4a: Path) -> None:
 
 
 def test_the_header_says_how_long_it_is(m4a: Path) -> None:
-    seconds, sample_rate, channels = read_av_header(m4a)
-    assert (sample_rate, channels) == (16000, 1)
+    seconds, sample_rate, channels, audio_format = read_av_header(m4a)
+    assert (sample_rate, channels, audio_format) == (16000, 1, "mov")
     assert seconds == pytest.approx(1.0, abs=0.001)
     assert 0.0 <= len(decode(m4a)) / 16000 - seconds < 2 * AAC_FRAME_SAMPLES / 16000
 
@@ -160,8 +163,66 @@ def test_each_fault_has_its_kind(
 def test_a_playlist_is_not_followed(m4a: Path, tmp_path: Path) -> None:
     for text in (f"ffconcat version 1.0\nfile {m4a.name}\n", f"#EXTM3U\n#EXTINF:1,\n{m4a.name}\n"):
         (tmp_path / "list.m4a").write_text(text)
+        with pytest.raises(BadRecordingError, match="holds text, not audio"):
+            decode(tmp_path / "list.m4a")
+        (tmp_path / "list.m4a").write_bytes(text.encode() + b"#\xff is no text\n")
         with pytest.raises(BadRecordingError, match="no known audio format"):
             decode(tmp_path / "list.m4a")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"Ann: hello\n" * 9, "text"),
+        ("Zo\u00eb: hello\n".encode() * 400, "text"),  # cut within a letter at some size
+        ("Ann: hello\n".encode("utf-16") * 9, "text"),  # begins as an MP3 frame may
+        (b"\n<!DOCTYPE html><title>404</title>" * 9, "a web page"),
+        (b"%PDF-1.4\n" + bytes(range(256)), "a PDF document"),
+        (b"PK\x03\x04" + bytes(99), "a zip archive"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a pointer of Git LFS"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["wav", "mp3", "m4a"])
+def test_what_is_no_recording_is_said(
+    content: bytes, words: str, suffix: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"x.{suffix}").write_bytes(content)
+    with pytest.raises(AudioError, match=rf"x\.{suffix} holds {words}.*, not audio"):
+        read_recording(tmp_path / f"x.{suffix}")
+
+
+def copy_to_mkv(source: Path, target: Path) -> None:
+    """The same packets in another container."""
+    with av.open(str(source)) as one, av.open(str(target), "w", format="matroska") as other:
+        stream = other.add_stream_from_template(one.streams.audio[0])
+        for packet in filter(lambda packet: packet.size, one.demux(audio=0)):
+            packet.stream = stream
+            other.mux(packet)
+
+
+@pytest.mark.parametrize("found", ["wav", "flac", "ogg", "mp3", "aiff", "m4a", "mkv"])
+@pytest.mark.parametrize("named", ["wav", "mp3", "m4a", "webm", "odd"])
+def test_content_counts_and_a_wrong_extension_is_known(
+    found: str, named: str, noisy_tone: Tone, tmp_path: Path
+) -> None:
+    right, wrong = tmp_path / f"right.{found}", tmp_path / f"wrong.{named}"
+    if found in ("m4a", "mkv"):
+        write_m4a(tmp_path / "right.m4a", noisy_tone(0.5))
+        if found == "mkv":
+            copy_to_mkv(tmp_path / "right.m4a", right)
+    else:
+        soundfile.write(right, noisy_tone(0.5), 16000)
+    wrong.write_bytes(right.read_bytes())
+    np.testing.assert_array_equal(read_recording(wrong), read_recording(right))
+    header = read_header(wrong)
+    assert misnamed(right, header.audio_format) is None
+    fits = named in (found, "odd") or (found, named) == ("mkv", "webm")
+    words = misnamed(wrong, header.audio_format)
+    assert words is None if fits else words is not None and words.endswith(f" named .{named}")
+
+
+def test_every_suffix_of_recordings_has_a_format() -> None:
+    assert set(RECORDING_SUFFIXES) <= KNOWN_SUFFIXES
 
 
 def test_a_name_is_a_name_and_no_address(m4a: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -623,11 +623,12 @@ def test_content_counts_and_not_the_extension(
     samples, rate = soundfile.read(spoken[0], dtype="int16")
     wrong = tmp_path / "flac.wav"
     soundfile.write(wrong, samples, rate, format="FLAC")
-    (quality,), _ = extractor.verify(wrong, spoken[0]).qualities
-    assert quality.sample_rate == rate
+    (quality,), (right,) = extractor.verify(wrong, spoken[0]).qualities
+    assert (quality.sample_rate, quality.misnamed) == (rate, "FLAC named .wav")
+    assert right.misnamed is None
     np.testing.assert_array_equal(extractor.embed(wrong), extractor.embed(spoken[0]))
     wrong.write_text("not a recording")
-    with pytest.raises(AudioError, match=r"flac\.wav is of no known audio format"):
+    with pytest.raises(AudioError, match=r"flac\.wav holds text, not audio"):
         extractor.verify(wrong, spoken[0])
 
 

@@ -12,10 +12,12 @@ Exit codes: 0 enrolled, 1 not enrolled, or enrolled without recordings that cann
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from simple_spk.cli.commands.verify import quality_line
 from simple_spk.cli.commands.voices import ADDRESS, described, remove_voices, some
 from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
+from simple_spk.inference.decisions import warnings
 from simple_spk.inference.voice_stores.addresses import file_of
 
 
@@ -60,7 +62,12 @@ def run(options: Namespace) -> int:
 
         conversation, speaker = options.diarized
         heard, rate = speech_of_speaker(Path(conversation), speaker, extractor.sample_rate)
-    new = extractor.checked_voice(options.name, heard, rate, options.force, leave_out)
+    (side,) = extractor.listen(rate, heard, left_out=leave_out)
+    if not isinstance(side, Exception):
+        for (name, _), quality in zip(side.parts, side.qualities, strict=True):
+            if warnings(quality):
+                say(quality_line(name, quality))
+    new = extractor.checked_side(options.name, side, options.force)
     enrolled = voices.add(options.name, new)
     known = f"{some(len(voices), 'voice')} in {options.voices}"
     say(f"{options.name}: {described(enrolled)}; {known}")
