@@ -1,6 +1,7 @@
 """The folders of the package are layers: imports stay in a folder or go to a lower layer."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -71,3 +72,15 @@ def test_no_folder_holds_more_than_fourteen_files():
     for folder in {path.parent for path in MODULES}:
         files = [path for path in folder.glob("*.py") if path.stem != "__init__"]
         assert len(files) <= 14, f"{folder} holds {len(files)} files"
+
+
+def test_nothing_installs_us_by_a_name_that_may_be_a_strangers():
+    """The package is not on PyPI: whoever took its name there would be installed."""
+    documents = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "recipes").rglob("*.md"),
+    ]
+    for path in (*MODULES, *documents):
+        by_name = re.search(r"pip install[^`\n]*\bsimple[-_]spk", path.read_text(encoding="utf-8"))
+        assert by_name is None, f"{path}: {by_name}: write pip install -e '.[EXTRA]'"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'simple_spk[serve]'")
+pytest.importorskip("fastapi", reason="fastapi is not installed: pip install -e '.[serve]'")
 
 from fastapi.testclient import TestClient
 

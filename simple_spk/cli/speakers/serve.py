@@ -3,7 +3,7 @@
 Without --keys everybody who can reach the server may use it, so it then listens on this computer
 only. Make a key with: simple-spk serve --keys FILE --add-key NAME --scopes verify identify
 
-It needs the extra [serve]: pip install 'simple_spk[serve]'
+It needs the extra [serve]: pip install -e '.[serve]'
 """
 
 import importlib.util
@@ -70,7 +70,7 @@ def run(options: Namespace) -> None:
         raise ValueError(f"--workers is 0 or more, not {options.workers}")
     missing = [one for one in ("fastapi", "uvicorn", "multipart", "websockets") if _lacks(one)]
     if missing:
-        cure = "pip install 'simple_spk[serve]'"
+        cure = "pip install -e '.[serve]'"
         raise ValueError(f"serve needs {', '.join(missing)}: {cure}")
     from simple_spk.serve.gate import LOCAL_NAMES, Limits
 

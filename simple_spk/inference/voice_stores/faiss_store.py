@@ -199,4 +199,4 @@ def _import_faiss() -> ModuleType:
     try:
         return importlib.import_module("faiss")
     except ImportError as error:
-        raise ValueError("faiss: needs FAISS: pip install 'simple_spk[index]'") from error
+        raise ValueError("faiss: needs FAISS: pip install -e '.[index]'") from error

@@ -255,7 +255,7 @@ class QdrantStore(VoiceStore):
         try:
             yield
         except ImportError as error:
-            cure = "pip install 'simple_spk[qdrant]'"
+            cure = "pip install -e '.[qdrant]'"
             raise ValueError(f"qdrant: needs the client of Qdrant: {cure}") from error
         except (ValueError, OSError, RuntimeError):
             raise

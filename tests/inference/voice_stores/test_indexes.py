@@ -145,7 +145,7 @@ def test_a_missing_package_is_named(
     package: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, package, None)
-    with pytest.raises(ValueError, match=r"pip install 'simple_spk\["):
+    with pytest.raises(ValueError, match=r"pip install -e '\.\["):
         open_voices(address, "this model", lifted, create=True)
 
 
