@@ -119,20 +119,26 @@ def test_what_is_odd_about_a_recording_is_said(
 ) -> None:
     voices, model = tmp_path / "voices", ("--model", calibrated_folder)
     samples, rate = soundfile.read(spoken[1])
-    wrong, low, opposite, text = (tmp_path / name for name in ("a.mp3", "b.wav", "c.wav", "d.wav"))
+    wrong, low, opposite, clipped, text = (
+        tmp_path / name for name in ("a.mp3", "b.wav", "c.wav", "d.wav", "e.wav")
+    )
     soundfile.write(wrong, samples, rate, format="WAV")
     soundfile.write(low, samples[::2], 8000)
     soundfile.write(opposite, np.stack([samples, -0.9 * samples], axis=1), rate)
+    soundfile.write(clipped, np.clip(samples, -0.2, 0.2), rate)
     text.write_text("not a recording")
     assert run("enroll", voices, "Bob", spoken[2], *model) == 0
     for path, words in (
         (wrong, "wrong extension: WAV named .mp3"),
         (low, "telephone band (a file of 8 kHz)"),
         (opposite, "channels of opposite phase, which cancel each other"),
+        (clipped, "clipped"),
     ):
         run("verify", spoken[0], path, *model)
         run("identify", voices, path, *model)
-        assert capsys.readouterr().out.count(words) == 2
+        answers = capsys.readouterr().out
+        assert answers.count(words) == 2
+        assert ("  careful: one side has the band of a telephone" in answers) == (path == low)
         run("verify", spoken[0], path, *model, "--json")
         (first,), (second,) = json.loads(capsys.readouterr().out)["qualities"]
         assert words in second["warnings"] and words not in first["warnings"]

@@ -1,6 +1,7 @@
 """Laws of simple-spk verify: it says what the library says, and starts quickly."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,26 @@ def test_verify_gives_probabilities_and_keeps_a_rate(
     assert run(*arguments, recordings[0]) == 4
     words = capsys.readouterr().out
     assert "not enough evidence: the second recording has 0." in words
+
+
+def test_a_rate_comes_with_the_misses_to_expect(
+    spoken: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    """Of the built-in model."""
+    run("verify", *spoken[:2], "--far", "1e-3")
+    assert re.search(r"\n  at this setting .* genuine pairs? (is|are) rejected\n", output(capsys))
+    assert run("enroll", tmp_path / "voices", "Ann", spoken[0]) == 0
+    run("identify", tmp_path / "voices", spoken[1], "--far", "1e-3")
+    assert re.search(
+        r"\n  at this setting .* genuine recordings? (is|are) rejected\n", output(capsys)
+    )
+    run("verify", *spoken[:2])
+    assert "at this setting" not in output(capsys)
+
+
+def output(capsys: Capture) -> str:
+    """What was printed since the last call."""
+    return capsys.readouterr().out
 
 
 def test_verify_compares_several_recordings_and_goes_on_without_a_bad_one(

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from simple_spk.data.codecs import telephone_band
-from simple_spk.inference.decisions import mismatch_warnings, warnings
+from simple_spk.inference.decisions import lack_of_evidence, mismatch_warnings, warnings
 from simple_spk.inference.speech_detector import SpeechDetector
 from simple_spk.inference.speech_quality import QualityMeter, RecordingQuality, quality_of_file
 
@@ -119,6 +119,13 @@ def test_a_telephone_is_told_by_its_band() -> None:
     file_of_8_khz = narrow._replace(sample_rate=8000)
     assert "telephone band (a file of 8 kHz)" in warnings(file_of_8_khz)
     assert not mismatch_warnings([wide], [wide]) and not mismatch_warnings([narrow], [narrow])
+
+
+def test_speech_below_the_noise_is_no_evidence() -> None:
+    clear = measure_quality(talk(), RATE)
+    noisy = clear._replace(signal_to_noise_db=-3.0)
+    assert lack_of_evidence([noisy]) == "a signal-to-noise ratio of -3 dB, and 0 dB is the least"
+    assert lack_of_evidence([noisy, clear]) is None
 
 
 def test_a_tone_is_no_speech() -> None:
