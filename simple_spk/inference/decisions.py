@@ -112,14 +112,13 @@ def lack_of_evidence(qualities: Sequence[RecordingQuality]) -> str | None:
 
 def warnings(quality: RecordingQuality) -> list[str]:
     """What makes a decision about a recording less reliable, in a word or two each."""
-    rate = quality.sample_rate or math.inf
-    is_low = rate < LEAST_WIDE_BAND_RATE
-    sampled = f" (a file of {rate / 1000:g} kHz)" if is_low else ""
+    rate = quality.sample_rate
+    sampled = f" (a file of {rate / 1000:g} kHz)" if rate and _has_low_rate(quality) else ""
     found = {
         "channels of opposite phase, which cancel each other": quality.channels_cancel,
         "little speech": heard_seconds(quality) < LITTLE_SPEECH_SECONDS,
         "noisy": quality.signal_to_noise_db < LITTLE_SIGNAL_TO_NOISE_DB,
-        f"telephone band{sampled}": quality.is_narrow or is_low,
+        f"telephone band{sampled}": _has_telephone_band(quality),
         "a tone, not speech": quality.tone_share > TONE_SHARE,
         "music or noise, hardly any speech": heard_seconds(quality)
         < LITTLE_DETECTED_SHARE * quality.speech_seconds,
@@ -129,6 +128,16 @@ def warnings(quality: RecordingQuality) -> list[str]:
         f"wrong extension: {quality.misnamed}": quality.misnamed is not None,
     }
     return [word for word, is_so in found.items() if is_so]
+
+
+def _has_low_rate(quality: RecordingQuality) -> bool:
+    """Whether the sample rate of the file itself cuts the band."""
+    return quality.sample_rate is not None and quality.sample_rate < LEAST_WIDE_BAND_RATE
+
+
+def _has_telephone_band(quality: RecordingQuality) -> bool:
+    """By the spectrum or by the rate: resampled noise reaches beyond the band of its file."""
+    return quality.is_narrow or _has_low_rate(quality)
 
 
 def plain_quality(quality: RecordingQuality) -> dict[str, Any]:
@@ -146,7 +155,7 @@ def mismatch_warnings(
     first: Sequence[RecordingQuality], second: Sequence[RecordingQuality]
 ) -> list[str]:
     """What makes two sides hard to compare."""
-    bands = [{quality.is_narrow for quality in side} for side in (first, second)]
+    bands = [set(map(_has_telephone_band, side)) for side in (first, second)]
     if bands == [{True}, {False}] or bands == [{False}, {True}]:
         return ["one side has the band of a telephone (up to 4 kHz), the other a wider one"]
     return []
