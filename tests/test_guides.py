@@ -193,6 +193,32 @@ def names_in(module: str) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
+def test_model_card_guides_and_readme_have_the_rates_of_the_results() -> None:
+    """What the built-in model accepts and rejects at --far 1e-3, and whom it identifies."""
+    texts = {
+        name: (ROOT / name).read_text(encoding="utf-8")
+        for name in ("README.md", "RESULTS.md", "docs/verify.md", "docs/identify.md")
+    }
+    card = (ROOT / "simple_spk/builtin_model/README.md").read_text(encoding="utf-8")
+    last = r"\| ([\d.]+) \[[^]]*\]e-3 \| ([\d.]+) \[[^]]*\] % \|$"  # columns: accepted, rejected
+    measured = [tuple(map(float, row)) for row in re.findall(last, texts["RESULTS.md"], re.M)]
+    stated = re.findall(last, card, re.M)
+    assert len(stated) == 8
+    for accepted, rejected in stated:
+        place = (float(accepted), float(rejected))
+        assert any(place == pytest.approx(row, rel=0.02, abs=0.06) for row in measured), place
+    guide = re.findall(r"\| ([\d.]+)e-3 \| (\d+) % \|$", texts["docs/verify.md"], re.M)
+    assert len(guide) == 7 and set(guide) <= set(stated)
+    named = r"rejects (\d+) to (\d+) % of genuine pairs and accepts ([\d.]+) to ([\d.]+) in 1,000"
+    (bounds,) = re.findall(named, texts["README.md"].replace("\n", " "))
+    clean = [row for row in stated if float(row[0]) < 2 and float(row[1]) < 60]
+    assert bounds[:2] == (min(one[1] for one in clean), max(one[1] for one in clean))
+    assert bounds[2:] == (min(one[0] for one in clean), max(one[0] for one in clean))
+    (row,) = re.findall(r"^\| right name \|(.*)\|$", texts["docs/identify.md"], re.M)
+    *most, least = re.findall(r"\d+", row)
+    assert f"{', '.join(most)} and {least} % of genuine recordings" in card
+
+
 def test_new_paths_in_the_changelog_exist() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("## 0.1.0")[0]
     rows = [re.split(r" *\| *", row)[1:-1] for row in re.findall(r"^\|.*\|$", text, re.MULTILINE)]
