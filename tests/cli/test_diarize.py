@@ -76,7 +76,7 @@ def test_bad_input_is_named(
     soundfile.write(silence, np.zeros(32000), 16000)
     text.write_text("no audio")
     fails_naming(capsys, "silence.wav has no speech", "diarize", silence, *model)
-    fails_naming(capsys, "text.wav is of no known audio format", "diarize", text, *model)
+    fails_naming(capsys, "text.wav holds text, not audio", "diarize", text, *model)
     fails_naming(capsys, "missing.wav", "diarize", tmp_path / "missing.wav", *model)
     fails_naming(capsys, "500 speakers apart", "diarize", meeting, "--speakers", "500", *model)
     fails_naming(capsys, "one speaker, not 0", "diarize", meeting, "--speakers", "0", *model)
@@ -131,7 +131,7 @@ def test_what_cannot_be_diarized_or_sorted_is_named(
     empty.mkdir()
     for message, *arguments in (
         ("no audio file at", "diarize", tmp_path / "none.wav"),
-        ("is of no known audio format", "diarize", text),
+        ("holds text, not audio", "diarize", text),
         ("silent.wav has no speech", "diarize", silent),
         ("empty is a folder: name a file in it", "diarize", empty),
         ("at least one speaker, not 0", "diarize", spoken[0], "--speakers", "0"),
@@ -140,7 +140,7 @@ def test_what_cannot_be_diarized_or_sorted_is_named(
         ("no enrolled voices at", "diarize", spoken[0], "--voices", tmp_path / "none.db"),
         ("(is no safetensors file", "diarize", spoken[0], "--voices", text),
         ("no audio files below this folder", "cluster", empty),
-        ("is of no known audio format", "cluster", text),
+        ("holds text, not audio", "cluster", text),
         ("strictly between 0 and 1, not 2", "cluster", spoken[0], "--same-prior", "2"),
     ):
         fails_naming(capsys, message, *arguments, "--model", calibrated_folder)

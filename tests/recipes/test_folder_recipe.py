@@ -105,7 +105,7 @@ def test_bad_files_are_named_with_their_reason(folder, tmp_path, noisy_tone):
         "silent.wav": "silent",
         "short.wav": "lasts 0.500 s",
         "empty.wav": "holds no samples",
-        "no_audio.mp3": "is not readable audio",
+        "no_audio.mp3": "holds text, not audio",
         "broken_off.flac": "breaks off",
         ".hidden.wav": "hidden",
         "line\nbreak.wav": "rename",

@@ -124,7 +124,7 @@ def test_the_page_and_its_description_come_from_here_alone(client: TestClient) -
     ("path", "data", "files", "status", "words"),
     [
         ("/verify", {}, {"first": "good", "second": "empty"}, 422, "second.wav has 0 bytes"),
-        ("/verify", {}, {"first": "text", "second": "good"}, 422, "first.wav is of no known"),
+        ("/verify", {}, {"first": "text", "second": "good"}, 422, "first.wav holds text"),
         ("/verify", {}, {"first": "cut", "second": "good"}, 422, "first.wav promises"),
         ("/verify", {}, {"first": "good"}, 422, "second: Field required"),
         ("/verify", {}, {"second": "good"}, 422, "send recordings as first, or the name"),
@@ -139,7 +139,7 @@ def test_the_page_and_its_description_come_from_here_alone(client: TestClient) -
         ("/identify", {"top": 0}, {"recordings": "good"}, 422, "top: "),
         ("/diarize", {"speakers": "many"}, {"recording": "good"}, 422, "speakers: "),
         ("/diarize", {"min_speakers": 3, "max_speakers": 2}, {"recording": "good"}, 422, "3"),
-        ("/diarize", {}, {"recording": "text"}, 422, "recording.wav is of no known"),
+        ("/diarize", {}, {"recording": "text"}, 422, "recording.wav holds text, not audio"),
         ("/diarize", {}, {"recording": "silent"}, 422, "recording.wav has no speech"),
         ("/identify", {"false_accept_rate": 1}, {"recordings": "good"}, 422, "false_accept_rate: "),
         ("/nothing", {}, {"recording": "good"}, 404, "Not Found"),

@@ -58,7 +58,7 @@ def test_the_page_records_verifies_enrolls_identifies_and_diarizes(
         words = answer(page, "diarize")
         assert "1 speaker" in words and page.run("document.querySelectorAll('#answer rect').length")
         page.choose("#diarize input[type=file]", Path(__file__))
-        assert "is of no known audio format" in answer(page, "diarize")
+        assert "holds text, not audio" in answer(page, "diarize")
         errors = [one for one in page.complaints if '"level": "error"' in one]
         assert all("422" in one for one in errors), errors  # the last one, which was refused
         assert not [one for one in page.complaints if "exceptionDetails" in one]
