@@ -166,6 +166,11 @@ def _saved(files: Sequence[UploadFile], folder: Path) -> list[Upload]:
     return saved
 
 
+def _problem(message: str) -> str:
+    """What is wrong with a field of a form, in words for its sender."""
+    return "send a file (curl: FIELD=@FILE)" if "UploadFile" in message else message
+
+
 def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
     """The ASGI application of an extractor, whose voices are those to enroll into."""
     service = Service(extractor, settings)
@@ -187,7 +192,7 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def wrong(_request: Request, error: RequestValidationError) -> JSONResponse:
-        parts = (f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+        parts = (f"{one['loc'][:2][-1]}: {_problem(one['msg'])}" for one in error.errors())
         return JSONResponse({"detail": "; ".join(parts)}, 422)
 
     @app.exception_handler(OSError)

@@ -154,6 +154,14 @@ def test_what_cannot_be_used_is_named(
     assert words in answer.json()["detail"]
 
 
+def test_text_instead_of_a_file_is_named_by_its_field(strict: TestClient) -> None:
+    """As curl sends without the @; of several values, too."""
+    for path, field in (("/embed", "recordings"), ("/diarize", "recording")):
+        answer = strict.post(path, data={field: "a.wav"}, files={"x": b"makes a multipart form"})
+        assert answer.status_code == 422
+        assert answer.json()["detail"] == f"{field}: send a file (curl: FIELD=@FILE)"
+
+
 @pytest.fixture(scope="module")
 def strict(extractor: Extractor):
     """A service of short recordings."""
