@@ -82,12 +82,15 @@ class Forecast(NamedTuple):
 
 def forecast(setting: TrainingSetting, gpu: Gpu, count: int = 1) -> Forecast:
     """Chunk size, memory and time on ``count`` GPUs of one machine."""
+    if count < 1 or setting.speakers_per_batch % count:
+        what = f"{setting.speakers_per_batch} speakers per batch"
+        raise ValueError(f"{what} cannot be divided among {count} GPUs: name another number")
     longest = crop_cost(setting, setting.longest_crop_seconds)
     mean = crop_cost(setting, setting.mean_crop_seconds)
     with torch.device("meta"):
         parameters = 4.0 * sum(p.numel() for p in setting.encoder().parameters())
     queue = setting.queue_size * (4.0 * setting.embedding_dim + 8.0)
-    crops = math.ceil(setting.batch / count)
+    crops = setting.batch // count
     per_crop = WORKSPACE * longest.kept_bytes
     fixed = 4.0 * parameters + queue
     room = (SHARE_OF_MEMORY * gpu.memory_bytes - fixed) / per_crop

@@ -28,6 +28,7 @@ from simple_spk.doctor.training_needs import (
     read_setting,
 )
 from simple_spk.models.resnet import ResNet
+from tests.command_line import run
 
 Capture = pytest.CaptureFixture[str]
 HPARAMS = Path(__file__).parents[2] / "hparams"
@@ -264,6 +265,21 @@ def test_more_gpus_take_less_time_and_need_no_chunks() -> None:
     for name, gpu in GPUS.items():
         assert forecast(setting, gpu).memory_bytes <= 0.9 * gpu.memory_bytes, name
     assert set(GPUS) == set(doctor.GPU_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--gpu", "4090", "--gpus", "0"), "divided among 0 GPUs"),
+        (("--gpu", "4090", "--gpus", "3"), "divided among 3 GPUs"),  # training refuses it, too
+        (("--gpus", "2"), "give --gpu, too"),
+    ],
+)
+def test_a_number_of_gpus_that_cannot_train_is_refused(
+    options: tuple[str, ...], message: str, capsys: Capture
+) -> None:
+    assert run("doctor", *options) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_a_gpu_that_is_too_small_is_a_problem() -> None:

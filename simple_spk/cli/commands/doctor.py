@@ -64,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(training, "--device DEVICE", what, str)
     what = f"forecast for a GPU that is not here: {', '.join(GPU_NAMES)}"
     add_value(training, "--gpu NAME", what, str, choices=GPU_NAMES)
-    add_value(training, "--gpus N", "number of these GPUs (default 1)", int, default=1)
+    add_value(training, "--gpus N", "number of these GPUs (default 1)", int)
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_value(parser, "--list FILE", "write the names of all faulty files as 'kind<tab>name'")
 
@@ -75,6 +75,8 @@ def run(options: Namespace) -> int:
     if options.utterances is not None and not any((*folders, options.manifest)):
         places = "--voxceleb1, --voxceleb2, --manifest or --audio-folder"
         raise ValueError(f"--utterances is compared with a copy of the data: give {places}, too")
+    if options.gpus is not None and options.gpu is None:
+        raise ValueError("--gpus is the number of GPUs of a kind: give --gpu, too")
     findings = check_installation([folder for folder in folders if folder is not None])
     depth = Depth.SAMPLES if options.deep else Depth.NAMES if options.names_only else Depth.ENDS
     inspection = InspectionOptions(depth, options.shortest, options.processes)
@@ -147,7 +149,7 @@ def _check_training(options: Namespace) -> list[Finding]:
     if options.gpu is not None:
         from simple_spk.doctor.gpu_forecast import forecast_finding
 
-        return [forecast_finding(setting, options.gpu, options.gpus)]
+        return [forecast_finding(setting, options.gpu, 1 if options.gpus is None else options.gpus)]
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     require_usable_device(device)
     return check_training(setting, device, options.manifest)
