@@ -33,6 +33,7 @@ LISTS_PER_ROOT = 2  # lists of an inverted file for each unit of the root of the
 TRAINED_PER_LIST = 40
 PROBED_SHARE, FEWEST_PROBED = 0.2, 8  # of the lists, which a search reads
 TRAINED_BY_PQ = 20_000  # keys
+FEWEST_FOR_PQ = 39 * 16  # FAISS wants 39 keys for each of the 16 codes
 KEYS_AT_ONCE = 2**16
 MUCH_NEW = 0.1  # a share of voices that are not in the index, from which on a search says so
 
@@ -66,8 +67,8 @@ class FaissStore(VoiceFile):
     def build(self, kind: str = "pq") -> int:
         """Index all voices as they are now; returns their number.
 
-        flat compares all keys, pq all in 4 bits for two numbers; ivf compares those of the nearest
-        lists, ivf-sq8 in a byte for each number.
+        flat compares all keys, pq all in 4 bits for two numbers (of few voices as flat does); ivf
+        compares those of the nearest lists, ivf-sq8 in a byte for each number.
         """
         if kind not in KINDS:
             raise ValueError(f"an index is one of {', '.join(KINDS)}, not {kind!r}")
@@ -100,6 +101,8 @@ class FaissStore(VoiceFile):
             random = np.random.default_rng(0).permutation(live)
             return _padded(decoded(keys[np.sort(random[:count])], width), size)
 
+        if kind == "pq" and len(live) < FEWEST_FOR_PQ:
+            kind = "flat"
         # For pq an even number of numbers, for the others a multiple of FAISS's fast functions.
         size = width + -width % (2 if kind == "pq" else 16)
         lists = max(1, int(LISTS_PER_ROOT * math.sqrt(len(live))))

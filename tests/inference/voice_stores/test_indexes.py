@@ -83,23 +83,23 @@ def test_an_index_is_exact_for_what_is_new_and_recalls_the_rest(kind: str, tmp_p
     assert isinstance(store, faiss_store.FaissStore)
     with pytest.raises(ValueError, match="has no voices to index"):
         store.build(kind)
-    plain = {f"voice {number}": voice(number) for number in range(300)}
+    plain = {f"voice {number}": voice(number) for number in range(700)}
     store.extend(plain.items())
-    assert store.build(kind) == 300
-    queries = lifted(np.stack([voice(seed).embedding for seed in range(300)]))
+    assert store.build(kind) == 700
+    queries = lifted(np.stack([voice(seed).embedding for seed in range(700)]))
     exact = open_voices(store.path, "this model", lifted)
     pairs = list(zip(exact.search(queries, 1), store.search(queries, 30), strict=True))
     recall = np.mean([one.names[0] == other.names[0] for one, other in pairs])
     assert recall == 1.0 if kind == "flat" else recall > 0.8
-    for number in range(300, 320):  # into the rows of removed ones, too
-        store.remove(f"voice {number - 300}")
+    for number in range(700, 720):  # into the rows of removed ones, too
+        store.remove(f"voice {number - 700}")
         store.add(f"voice {number}", voice(number))
-    new = lifted(np.stack([voice(seed).embedding for seed in range(300, 320)]))
+    new = lifted(np.stack([voice(seed).embedding for seed in range(700, 720)]))
     for one, other in zip(exact.search(new, 1), store.search(new, 30), strict=True):
-        assert other.total == 300 and not {f"voice {n}" for n in range(20)} & set(other.names)
-        if int(one.names[0].split()[1]) >= 300:
+        assert other.total == 700 and not {f"voice {n}" for n in range(20)} & set(other.names)
+        if int(one.names[0].split()[1]) >= 700:
             assert one.names[0] == other.names[0]
-    assert store.build("flat") == 300
+    assert store.build("flat") == 700
     for one, other in zip(exact.search(new, 5), store.search(new, 5), strict=True):
         assert one.names == other.names
     index = store.index_path
@@ -114,6 +114,22 @@ def test_an_index_is_exact_for_what_is_new_and_recalls_the_rest(kind: str, tmp_p
         assert one.names == other.names
     with pytest.raises(ValueError, match="an index is one of pq, flat"):
         store.build("tree")
+
+
+@pytest.mark.parametrize("kind", faiss_store.KINDS)
+@pytest.mark.parametrize("count", [1, 20])
+def test_an_index_of_few_voices_has_them_all(
+    kind: str, count: int, tmp_path: Path, capfd: Capture
+) -> None:
+    """Fewer than the codes of pq, and as many as FAISS warns of."""
+    store = opened("faiss", tmp_path)
+    assert isinstance(store, faiss_store.FaissStore)
+    store.extend((f"voice {number}", voice(number)) for number in range(count))
+    assert store.build(kind) == count
+    queries = lifted(np.stack([voice(seed).embedding for seed in range(count)]))
+    for number, hits in enumerate(store.search(queries, count)):
+        assert f"voice {number}" in hits.names and hits.total == count
+    assert capfd.readouterr() == ("", "")
 
 
 def test_qdrant_that_is_not_there_is_named() -> None:
