@@ -104,8 +104,10 @@ def heard_speech(
 ) -> HeardSpeech:
     """Find the speech of a recording, and embed it; raises if there is none."""
     meter = QualityMeter(sample_rate)
-    for block in blocks():
-        meter.add(block)
+    with tqdm(desc="find speech", unit="s", delay=1.0, disable=not progress) as bar:
+        for block in blocks():
+            meter.add(block)
+            bar.update(round(len(block) / sample_rate))
     quality, frames = meter.quality(), meter.speech()
     speech = speech_spans(frames, quality.seconds)
     if not len(speech):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,20 @@ def dialog(tmp_path_factory):
     path = folder / "dialog.wav"
     soundfile.write(path, np.concatenate(parts), RATE)
     return path, turns
+
+
+def test_progress_is_shown_while_speech_is_sought(capfd):
+    """The whole recording is read before anything is embedded; this one is read slowly."""
+
+    def blocks():
+        for _ in range(3):
+            time.sleep(0.6)
+            yield np.zeros(10 * RATE, np.float32)
+
+    model = Extractor.load().model
+    with pytest.raises(NoSpeechError, match=r"none was found in 30\.0 s"):
+        pipeline.heard_speech(blocks, "silence.wav", model, RATE, None, progress=True)
+    assert "find speech: 30s" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("seed", range(5))
