@@ -20,15 +20,15 @@ OPTIONS = [
 
 
 def start(corpus: Path, output: Path) -> subprocess.Popen[bytes]:
-    """A job of two workers that may be restarted: once for the kill, and if ports collide."""
+    """A job of two workers that may be restarted once."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    launcher += ["--nproc_per_node=2", "--max-restarts=3", "--monitor-interval=0.1"]
+    launcher += ["--nproc_per_node=2", "--max-restarts=1", "--monitor-interval=0.1"]
     folders = f"--data_folder={corpus}", f"--output_folder={output}"
     with (output.parent / f"{output.name}.txt").open("wb") as log:
         return subprocess.Popen(
             [*launcher, "train.py", "hparams/mini.yaml", *folders, *OPTIONS],
             cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
             stdout=log,
             stderr=log,
         )
