@@ -19,53 +19,75 @@ from speechbrain.dataio.dataio import read_audio
 from speechbrain.dataio.dataset import DynamicItemDataset
 
 from simple_spk.data.dataset import CropDataset
-from simple_spk.data.manifest import read_manifest, write_manifest
-from simple_spk.data.samplers import SpeakerSampler
+from simple_spk.data.manifest import Manifest, read_manifest, write_manifest
+from simple_spk.data.samplers import Crop, SpeakerSampler
 from tools.benchmarks.measure import Row, in_turns
 
 RECORDINGS, SECONDS, RATE, CROP_SECONDS = 128, 20, 16000, 3.0
 
 
+Candidates = dict[str, Callable[[], torch.Tensor]]  # ways to make one and the same batch
+
+
 def run(options: argparse.Namespace) -> list[Row]:
     """Crops per second of each way, for both formats."""
+    return loading_rows(loader_candidates, options.data, "ours", "ours is faster by", rounds=5)
+
+
+def loading_rows(
+    candidates_of: Callable[[Path, str, Path | None], Candidates],
+    data: Path | None,
+    reference: str,
+    title: str,
+    rounds: int,
+) -> list[Row]:
+    """Crops per second of each way, and under ``title`` its time as a multiple of a reference."""
     rows = []
     torch.set_num_threads(1)  # as in a worker process
     with tempfile.TemporaryDirectory() as folder:
         for audio_format in ("flac", "wav"):
-            candidates = loader_candidates(Path(folder), audio_format, options.data)
-            crops = len(candidates["ours"]())
-            seconds = in_turns(candidates, rounds=5)
+            candidates = candidates_of(Path(folder), audio_format, data)
+            crops = len(candidates[reference]())
+            seconds = in_turns(candidates, rounds)
             rows += [
                 {
                     "format": audio_format,
                     "how": name,
                     "crops per second": crops / seconds[name],
-                    "ours is faster by": seconds[name] / seconds["ours"],
+                    title: seconds[name] / seconds[reference],
                 }
                 for name in candidates
             ]
     return rows
 
 
-def loader_candidates(
-    folder: Path, audio_format: str, data: Path | None
-) -> dict[str, Callable[[], torch.Tensor]]:
-    """Three ways to make one and the same batch."""
-    manifest_path = folder / f"{audio_format}.csv"
+def write_recordings(folder: Path, audio_format: str, data: Path | None) -> Path:
+    """Write recordings of one format; returns their manifest."""
+    path = folder / f"{audio_format}.csv"
     names = [f"{number}.{audio_format}" for number in range(RECORDINGS)]
     for number, name in enumerate(names):
         soundfile.write(folder / name, speech_of(number, data), RATE)
     speakers = [f"s{number // 4}" for number in range(RECORDINGS)]
-    write_manifest(manifest_path, names, names, [SECONDS] * RECORDINGS, speakers)
-    manifest = read_manifest(manifest_path)
-    sampler = SpeakerSampler(manifest.speaker_of_row, 16, 4, (CROP_SECONDS, CROP_SECONDS))
-    batch = sampler.batch(0)
+    write_manifest(path, names, names, [SECONDS] * RECORDINGS, speakers)
+    return path
+
+
+def batch_of(manifest: Manifest) -> list[Crop]:
+    """The first batch of a manifest."""
+    limits = (CROP_SECONDS, CROP_SECONDS)
+    return SpeakerSampler(manifest.speaker_of_row, 16, 4, limits).batch(0)
+
+
+def loader_candidates(folder: Path, audio_format: str, data: Path | None) -> Candidates:
+    """Ours, whole files cut, and SpeechBrain's."""
+    manifest = read_manifest(write_recordings(folder, audio_format, data))
+    batch = batch_of(manifest)
     dataset = CropDataset(manifest)
 
     def ours() -> torch.Tensor:
         return torch.stack([dataset[crop].inputs for crop in batch])
 
-    def atomic_write() -> torch.Tensor:
+    def whole_files() -> torch.Tensor:
         crops = []
         for crop in batch:
             whole, _ = soundfile.read(manifest.wav(crop.row), dtype="float32")
@@ -89,8 +111,8 @@ def loader_candidates(
     def speechbrain() -> torch.Tensor:
         return PaddedBatch([dynamic[place] for place in range(len(batch))]).signal.data
 
-    assert torch.equal(ours(), atomic_write()) and torch.equal(ours(), speechbrain())
-    return {"ours": ours, "whole file, then cut": atomic_write, "SpeechBrain": speechbrain}
+    assert torch.equal(ours(), whole_files()) and torch.equal(ours(), speechbrain())
+    return {"ours": ours, "whole file, then cut": whole_files, "SpeechBrain": speechbrain}
 
 
 def _read_from_start(wav: str, start: int, samples: int) -> torch.Tensor:
