@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from simple_spk.data.manifest import SESSION, Manifest, read_manifest, write_manifest
+from simple_spk.data.manifest import Manifest, read_manifest, session_names, write_manifest
 from simple_spk.data.tar_store import Stored, tar_part, write_tars
-from simple_spk.data.text_table import csv_frames, has_column
 from simple_spk.io.input_file import file_size
 
 SHARD_MEGABYTES = 1000  # large for a disk, small for a copy that fails
@@ -47,9 +46,7 @@ def store_recordings(
     ]
     speakers = [manifest.speakers[code] for code in manifest.speaker_of_row]
     durations = manifest.durations_seconds.tolist()
-    sessions = [file.rpartition("/")[0] for file in manifest.files]
-    if has_column(source, SESSION):
-        sessions = [name for _, frame in csv_frames(source, [SESSION]) for name in frame[SESSION]]
+    sessions = list(session_names(manifest))
     write_manifest(output, list(manifest.row_of_id), places, durations, speakers, sessions)
     return StoredManifest(output, len(places), len({place.split("#")[0] for place in places}))
 

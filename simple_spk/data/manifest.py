@@ -1,6 +1,6 @@
 """The table of utterances: which file, how long, which speaker."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -54,14 +54,18 @@ def read_manifest(path: str | Path, with_ids: bool = True) -> Manifest:
     return text_table.read_file_table(Manifest, path, COLUMNS, with_ids)
 
 
+def session_names(manifest: Manifest) -> Iterator[str]:
+    """The session of each row: its column session, or else the folder of its file."""
+    if not text_table.has_column(manifest.path, SESSION):
+        return (file.rpartition("/")[0] for file in manifest.files)
+    frames = text_table.csv_frames(manifest.path, [SESSION])
+    return (name for _, frame in frames for name in frame[SESSION])
+
+
 def sessions_of_rows(manifest: Manifest) -> NDArray[np.int32]:
-    """The number (n,) of each row's session: its column session, or else the folder of its file."""
-    names: Iterable[str] = (file.rpartition("/")[0] for file in manifest.files)
-    if text_table.has_column(manifest.path, SESSION):
-        frames = text_table.csv_frames(manifest.path, [SESSION])
-        names = (name for _, frame in frames for name in frame[SESSION])
+    """The number (n,) of each row's session."""
     number_of: dict[str, int] = {}
-    numbers = (number_of.setdefault(name, len(number_of)) for name in names)
+    numbers = (number_of.setdefault(name, len(number_of)) for name in session_names(manifest))
     return np.fromiter(numbers, np.int32, len(manifest))
 
 

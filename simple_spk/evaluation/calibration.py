@@ -33,16 +33,8 @@ VERSION = 3
 FEWEST_FALSE_ACCEPTS = 10  # expected in a list: with fewer, a rate counts as not measured
 RIDGE = 1e-9  # on weights of standardized features: bounds that of a feature that adds nothing
 LARGEST_BYTES = 2_000_000  # of a file
-DURATION = "log_duration"  # suffix of the names of the quality measures of durations
-TYPICALITY = "typicality"  # the name of the measure by a background
-NEAREST_SHARE = 0.05  # of a background, whose inner products count
-BLOCK_ROWS = 4096  # of embeddings that are compared with a background at a time
-# Measures of the sound of recordings: the logarithms of the seconds of speech and of how many they
-# are, the signal-to-noise ratio, and 1 for a telephone's band (0 otherwise).
-SOUND_MEASURES = ("log_speech", "log_recordings", "signal_to_noise_db", "narrow_band")
 
 Values = NDArray[np.float64]
-Quality = Mapping[str, NDArray[np.floating]]  # measures (n,) of the n trials, by name
 
 
 class RateThreshold(NamedTuple):
@@ -284,108 +276,6 @@ def train_calibration(
     return replace(trained, nontarget_spread=spreads[0], target_spread=spreads[1])
 
 
-def quality_measures(
-    enroll: NDArray[np.integer],
-    test: NDArray[np.integer],
-    durations_seconds: NDArray[np.floating] | None = None,
-    embeddings: NDArray[np.floating] | None = None,
-    measures: Quality | None = None,
-    background: str = "",
-) -> dict[str, Values]:
-    """Quality measures (n,) of trials whose sides (n,) are rows of what is known of recordings.
-
-    Of ``durations_seconds`` (recordings,) the logarithm, of ``embeddings`` (recordings, dim) the
-    length, which grows with the confidence of a SimPLE encoder, and with a packed ``background``
-    the typicality, and of further ``measures``
-    (recordings,) by name; of all of them the lesser and the greater of the two sides, so that
-    enrollment and test can change places. Their difference is the mismatch of the sides.
-    """
-    lengths = None
-    if embeddings is not None:
-        lengths = np.linalg.norm(embeddings.astype(np.float64), axis=1)
-        if background:
-            measures = {**(measures or {}), TYPICALITY: typicality(embeddings, background)}
-    of_recordings = recording_measures(durations_seconds, lengths, measures)
-    first, second = ({n: v[side] for n, v in of_recordings.items()} for side in (enroll, test))
-    return pair_measures(first, second)
-
-
-def pack_background(embeddings: NDArray[np.floating]) -> str:
-    """Embeddings (m, dim) of a background as text for YAML files: 16-bit numbers in base64."""
-    return base64.b64encode(embeddings.astype("<f2").tobytes()).decode("ascii")
-
-
-def typicality(embeddings: NDArray[np.floating], background: str) -> Values:
-    """How typical embeddings (n, dim) are: the mean of their highest products with a background.
-
-    The highest are those with similar voices and channels, so the measure sees a codec or a room
-    that both sides of a trial share. It is the mean of the cohort in adaptive s-norm.
-    """
-    flat = np.frombuffer(base64.b64decode(background), "<f2").astype(np.float32)
-    size = embeddings.shape[1]
-    if not len(flat) or len(flat) % size:
-        raise ValueError(
-            f"the calibration has a background of {len(flat)} numbers, which are no embeddings of "
-            f"{size}: it is of another model; train it again"
-        )
-    others = flat.reshape(-1, size)
-    nearest = math.ceil(NEAREST_SHARE * len(others))
-    found = np.empty(len(embeddings))
-    for start in range(0, len(embeddings), BLOCK_ROWS):
-        rows = embeddings[start : start + BLOCK_ROWS].astype(np.float32)
-        products = np.partition(rows @ others.T, len(others) - nearest, axis=1)
-        found[start : start + BLOCK_ROWS] = products[:, -nearest:].mean(axis=1, dtype=np.float64)
-    return found
-
-
-def recording_measures(
-    durations_seconds: NDArray[np.floating] | None = None,
-    embedding_lengths: NDArray[np.floating] | None = None,
-    measures: Quality | None = None,
-) -> dict[str, Values]:
-    """The measures (n,) of n recordings or voices, of which those of trials are made."""
-    found: dict[str, Values] = {}
-    if durations_seconds is not None:
-        require_all(durations_seconds > 0, durations_seconds, "durations must be positive")
-        found[DURATION] = np.log(durations_seconds.astype(np.float64))
-    if embedding_lengths is not None:
-        found["length"] = embedding_lengths.astype(np.float64)
-    return found | {name: values.astype(np.float64) for name, values in (measures or {}).items()}
-
-
-def pair_measures(enroll: Quality, test: Quality) -> dict[str, Values]:
-    """Quality measures (n,) of trials from those of their sides, (n,) or one for all (1,)."""
-    found = {}
-    for name, values in enroll.items():
-        found[f"least_{name}"] = np.minimum(values, test[name])
-        found[f"greatest_{name}"] = np.maximum(values, test[name])
-    return found
-
-
-def at_length(
-    embeddings: NDArray[np.floating], lengths: NDArray[np.floating]
-) -> NDArray[np.floating]:
-    """Embeddings (n, dim) brought to lengths (n,); those of length 0 stay.
-
-    The mean of embeddings is shorter than they are, the more so the more they are. A length means
-    confidence, which more recordings do not lower.
-    """
-    found = np.linalg.norm(embeddings.astype(np.float64), axis=1)
-    return embeddings * (lengths / np.where(found > 0.0, found, np.inf))[:, None]
-
-
-def joined_measures(
-    measures: NDArray[np.float64], recordings: NDArray[np.integer] | None = None
-) -> NDArray[np.float64]:
-    """The measures (k,) of several recordings (n, k) together; the first are SOUND_MEASURES.
-
-    Speech and recordings add up; of the others it is the mean, weighted by ``recordings`` (n,).
-    """
-    joined = np.average(measures, axis=0, weights=recordings)
-    joined[:2] = np.logaddexp.reduce(measures[:, :2], axis=0)
-    return joined
-
-
 def _minimum(
     features: Values, as_target: Values, as_nontarget: Values, target_prior: float
 ) -> Values:
@@ -444,7 +334,7 @@ def _problem(content: dict[str, Any]) -> str | None:
     if isinstance(background, list):
         if not all(map(_is_finite_number, background)):
             return "background is not a list of finite numbers"
-    elif not isinstance(background, str) or not _is_background(background):
+    elif not isinstance(background, str) or not is_background(background):
         return "background is not base64 of finite 16-bit numbers"
     for name, value in means.items():
         if not _is_finite_number(value):
@@ -464,15 +354,6 @@ def _problem(content: dict[str, Any]) -> str | None:
         if not _is_pair(ends) or ends[0] > ends[1]:
             return f"quality_ranges: {name} is {ends!r}, not from a number to a greater one"
     return None
-
-
-def _is_background(text: str) -> bool:
-    """Whether a text is one of ``pack_background``."""
-    try:
-        numbers = np.frombuffer(base64.b64decode(text, validate=True), "<f2")
-    except ValueError:  # no base64, no ASCII, or half a number
-        return False
-    return bool(np.isfinite(numbers).all())
 
 
 def _is_pair(value: Any) -> bool:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from simple_spk.evaluation.embedding_files import Embeddings
 # The mean of embeddings as they are, in which long and clear recordings count more (SimPLE's
 # embeddings have a length for that), brought to their mean length; or of embeddings of length 1.
 TemplateKind = Literal["mean", "normalized"]
-TEMPLATE_KINDS: tuple[TemplateKind, ...] = get_args(TemplateKind)
 
 
 @dataclass(frozen=True, eq=False)

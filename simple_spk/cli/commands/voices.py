@@ -4,11 +4,10 @@ import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
-from simple_spk.cli.messages import say
+from simple_spk.cli.messages import say, some
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.inference.voice_stores.addresses import open_voices
-from simple_spk.inference.voice_stores.faiss_store import KINDS as INDEX_KINDS
-from simple_spk.inference.voice_stores.faiss_store import FaissStore
+from simple_spk.inference.voice_stores.faiss_store import INDEX_KINDS, FaissStore
 from simple_spk.inference.voice_stores.voice import Voice, require_fingerprint
 
 ADDRESS = "the file of voices, or faiss:FILE or qdrant:URL"
@@ -75,8 +74,3 @@ def remove_voices(address: str, names: Sequence[str]) -> None:
 def described(voice: Voice) -> str:
     """How much is known of a voice."""
     return f"{some(voice.recordings, 'recording')}, {voice.seconds:.1f} s"
-
-
-def some(count: int, what: str) -> str:
-    """A number of things."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

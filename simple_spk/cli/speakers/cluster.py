@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from simple_spk.cli.messages import say, warn
+from simple_spk.cli.messages import say, some, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.data.recording_lists import find_recordings
@@ -74,9 +74,8 @@ def run(options: Namespace) -> int:
     if options.output is None and options.links is None and options.page is None:
         for row in rows:
             say(f"{row['speaker']}  {row['id']}{'  (doubtful)' if row['doubtful'] else ''}")
-    counts = {"recording": len(rows), "speaker": len(speakers)}
-    some = [f"{count} {what}{'s' if count != 1 else ''}" for what, count in counts.items()]
-    say(f"{' of '.join(some)}; {doubtful} doubtful")
+    counts = f"{some(len(rows), 'recording')} of {some(len(speakers), 'speaker')}"
+    say(f"{counts}; {doubtful} doubtful")
     return 1 if failed else 0
 
 

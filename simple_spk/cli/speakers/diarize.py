@@ -10,12 +10,13 @@ is usually given to another speaker.
 
 import json
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simple_spk.cli.commands.voices import ADDRESS
-from simple_spk.cli.messages import say
+from simple_spk.cli.messages import some
 from simple_spk.cli.options import add_model, add_value, load_extractor
-from simple_spk.cli.outputs import STANDARD_OUTPUT, check_outputs
+from simple_spk.cli.outputs import STANDARD_OUTPUT, check_outputs, print_results
 from simple_spk.inference.voice_stores.addresses import file_of
 from simple_spk.io.atomic_file import write_text
 
@@ -63,30 +64,24 @@ def run(options: Namespace) -> None:
     )
     if options.rttm is not None:
         write_text(options.rttm, found.rttm())
-    json_text = json.dumps(found.plain())
     if options.page is not None:
         from simple_spk.report.speaker_pages import timeline_page  # imports matplotlib
 
         write_text(options.page, timeline_page(found.plain(), options.recording, options.page))
-    if options.json == STANDARD_OUTPUT:
-        print(json_text)
-        return
-    if options.json is not None:
-        write_text(options.json, json_text + "\n")
-    _print_summary(found, with_turns=not any(outputs))
+    lines = _lines(found, with_turns=not any(outputs))
+    print_results("\n".join(lines), json.dumps(found.plain()), options.json)
 
 
-def _print_summary(found: "Conversation", with_turns: bool) -> None:
-    """Print the talk time of each speaker, and perhaps the turns."""
+def _lines(found: "Conversation", with_turns: bool) -> Iterator[str]:
+    """The talk time of each speaker, after the turns if they are wanted."""
     if with_turns:
-        for start, end, speaker in found:
-            say(f"{clock(start)} - {clock(end)}  {speaker}")
+        yield from (f"{clock(start)} - {clock(end)}  {speaker}" for start, end, speaker in found)
     talk = found.talk_seconds()
     total = sum(talk.values())
     for speaker, seconds in talk.items():
-        say(f"{speaker}: {seconds:.1f} s of speech ({100 * seconds / total:.0f} %)")
-    some = "1 speaker" if len(talk) == 1 else f"{len(talk)} speakers"
-    say(f"{some} in {found.seconds:.1f} s; speech found by {found.detector}; overlap not handled")
+        yield f"{speaker}: {seconds:.1f} s of speech ({100 * seconds / total:.0f} %)"
+    heard = f"{some(len(talk), 'speaker')} in {found.seconds:.1f} s"
+    yield f"{heard}; speech found by {found.detector}; overlap not handled"
 
 
 def clock(seconds: float) -> str:

@@ -28,7 +28,7 @@ from simple_spk.io.atomic_file import atomic_write
 MAGIC = b"simple_spk index"
 # Magic, identity of the records, digest of the lift, width, changes until then, digest of the rest.
 HEADER = struct.Struct("<16s16s16sIq32s")
-KINDS = ("pq", "flat", "ivf", "ivf-sq8")
+INDEX_KINDS = ("pq", "flat", "ivf", "ivf-sq8")
 LISTS_PER_ROOT = 2  # lists of an inverted file for each unit of the root of the number of voices
 TRAINED_PER_LIST = 40
 PROBED_SHARE, FEWEST_PROBED = 0.2, 8  # of the lists, which a search reads
@@ -70,8 +70,8 @@ class FaissStore(VoiceFile):
         flat compares all keys, pq all in 4 bits for two numbers (of few voices as flat does); ivf
         compares those of the nearest lists, ivf-sq8 in a byte for each number.
         """
-        if kind not in KINDS:
-            raise ValueError(f"an index is one of {', '.join(KINDS)}, not {kind!r}")
+        if kind not in INDEX_KINDS:
+            raise ValueError(f"an index is one of {', '.join(INDEX_KINDS)}, not {kind!r}")
         self._make_keys()
         with self._database.transaction() as (_, state):
             keys = self._keys(state)
@@ -105,7 +105,6 @@ class FaissStore(VoiceFile):
             kind = "flat"
         # For pq an even number of numbers, for the others a multiple of FAISS's fast functions.
         size = width + -width % (2 if kind == "pq" else 16)
-        lists = max(1, int(LISTS_PER_ROOT * math.sqrt(len(live))))
         if kind == "flat":
             return faiss.IndexIDMap2(faiss.IndexFlatIP(size))
         metric = faiss.METRIC_INNER_PRODUCT
@@ -113,7 +112,8 @@ class FaissStore(VoiceFile):
             index = faiss.IndexPQFastScan(size, size // 2, 4, metric)
             index.train(sample(TRAINED_BY_PQ))
             return faiss.IndexIDMap2(index)
-        lists = min(lists, max(1, len(live) // TRAINED_PER_LIST))
+        lists = int(min(LISTS_PER_ROOT * math.sqrt(len(live)), len(live) / TRAINED_PER_LIST))
+        lists = max(1, lists)
         quantizer = faiss.IndexFlatIP(size)
         if kind == "ivf":
             index = faiss.IndexIVFFlat(quantizer, size, lists, metric)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.inference.voice_stores.voice import (
+    KINDS,
     TAKEN,
     Hits,
     Lift,
@@ -31,6 +32,7 @@ from simple_spk.inference.voice_stores.voice import (
     best_places,
     check_arrays,
     check_name,
+    empty_arrays,
     require_dimension,
     require_fingerprint,
     unknown_name,
@@ -120,9 +122,8 @@ class QdrantStore(VoiceStore):
         before = self.get(name)
         if before is not None:
             voice = before.joined(voice)
-        voice = voice._replace(measures=voice.known_measures)
         self._write([(name, voice)])
-        return voice
+        return voice._replace(measures=voice.known_measures)
 
     def extend(self, voices: Iterable[tuple[str, Voice]]) -> None:
         """Enroll many voices of different names, some hundred in each call."""
@@ -193,17 +194,15 @@ class QdrantStore(VoiceStore):
 
     def _write(self, voices: Sequence[tuple[str, Voice]]) -> None:
         """Write points, into a new collection if there is none."""
-        known = [voice._replace(measures=voice.known_measures) for _, voice in voices]
-        keys = np.concatenate([Voices.alone("", voice, self._lift).keys for voice in known])
+        keys = np.concatenate([Voices.alone("", voice, self._lift).keys for _, voice in voices])
         points = []
-        for (name, _), voice, key in zip(voices, known, keys, strict=True):
-            assert voice.measures is not None
+        for (name, voice), key in zip(voices, keys, strict=True):
             payload = {
                 "name": name,
                 "fingerprint": self.fingerprint,
                 "recordings": int(voice.recordings),
                 "seconds": float(voice.seconds),
-                "measures": voice.measures.tolist(),
+                "measures": voice.known_measures.tolist(),
                 "embedding": base64.b64encode(voice.embedding.astype("<f4").tobytes()).decode(),
             }
             point = self._models.PointStruct(id=_number(name), vector=key.tolist(), payload=payload)
@@ -231,7 +230,7 @@ class QdrantStore(VoiceStore):
                 )
                 one = Voices.alone(str(known["name"]), voice, unlifted)
                 check_name(known["name"])
-                check_arrays({kind: getattr(one, kind) for kind in ARRAYS}, 1)
+                check_arrays({kind: getattr(one, kind) for kind in KINDS}, 1)
             except (KeyError, ValueError, TypeError) as error:
                 raise ValueError(
                     f"{self.address}: the record of {reprlib.repr(known.get('name'))} is damaged "
@@ -241,12 +240,9 @@ class QdrantStore(VoiceStore):
             parts.append(one)
         if len({part.dimension for part in parts}) > 1:
             raise ValueError(f"{self.address} holds embeddings of several dimensions: enroll again")
-        joined = {
-            kind: np.concatenate([getattr(part, kind) for part in parts])
-            if parts
-            else np.empty((0, 0) if kind in ("embeddings", "measures") else 0)
-            for kind in ARRAYS
-        }
+        if not parts:
+            return Voices.of([], empty_arrays(), self._lift)
+        joined = {kind: np.concatenate([getattr(part, kind) for part in parts]) for kind in KINDS}
         return Voices.of(names, joined, self._lift)
 
     @contextlib.contextmanager
@@ -267,9 +263,6 @@ class QdrantStore(VoiceStore):
             raise OSError(
                 f"{self.address} does not answer ({reason}): is Qdrant running there?"
             ) from error
-
-
-ARRAYS = ("embeddings", "recordings", "seconds", "measures")
 
 
 def _number(name: str) -> str:

@@ -21,6 +21,7 @@ from simple_spk.inference.voice_stores.voice import (
     VoiceStore,
     check_arrays,
     check_name,
+    empty_arrays,
     require_dimension,
     require_fingerprint,
     unknown_name,
@@ -48,8 +49,7 @@ class SpeakerStore(VoiceStore):
         self._row_of: dict[str, int] = {}
         # Rows that a snapshot may show never change: a new voice goes to a spare row after them,
         # any other change to copies.
-        empty = {name: np.empty((0, 0)[:axes], kind) for name, (kind, axes) in KINDS.items()}
-        self._arrays = Voices.of([], empty, self._lift).arrays
+        self._arrays = Voices.of([], empty_arrays(), self._lift).arrays
 
     def __len__(self) -> int:
         return len(self._names)

@@ -271,6 +271,11 @@ def check_arrays(arrays: Arrays, count: int) -> None:
         raise ValueError(f"measures has the shape {measures.shape}")
 
 
+def empty_arrays() -> Arrays:
+    """The arrays of no voices."""
+    return {name: np.empty((0, 0)[:axes], kind) for name, (kind, axes) in KINDS.items()}
+
+
 def best_places(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """The places (count,) of the largest of values (n,), largest first, equal ones in order."""
     places = np.arange(len(values))

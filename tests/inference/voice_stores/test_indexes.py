@@ -77,7 +77,7 @@ def test_stores_are_dictionaries_that_can_be_searched(kind: str, tmp_path: Path)
         opened(kind, tmp_path, "another model")
 
 
-@pytest.mark.parametrize("kind", faiss_store.KINDS)
+@pytest.mark.parametrize("kind", faiss_store.INDEX_KINDS)
 def test_an_index_is_exact_for_what_is_new_and_recalls_the_rest(kind: str, tmp_path: Path) -> None:
     store = opened("faiss", tmp_path)
     assert isinstance(store, faiss_store.FaissStore)
