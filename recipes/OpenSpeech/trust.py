@@ -30,14 +30,14 @@ from simple_spk import Extractor
 from simple_spk.cli.errors import exit_code
 from simple_spk.data.manifest import read_manifest
 from simple_spk.data.trials import read_trials
-from simple_spk.evaluation.calibration import (
+from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.metrics import summary
+from simple_spk.evaluation.quality_measures import (
     SOUND_MEASURES,
-    Calibration,
     at_length,
     joined_measures,
     quality_measures,
 )
-from simple_spk.evaluation.metrics import summary
 from simple_spk.io.atomic_file import atomic_write, write_json
 
 RATE, IDENTIFICATION_RATE = 1e-3, 1e-2

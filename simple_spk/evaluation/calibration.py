@@ -2,21 +2,19 @@
 
     llr = offset + slope * score + the sum of weight * quality measure
 
-It is trained on one list and applied to others. The classes
-are weighted by the target prior, whatever their numbers of trials: the ratios are best for
-applications with that share of targets. The default 0.01 is that of the usual minDCF; 0.5 minimizes
-Cllr.
+It is trained on one list and applied to others. The classes are weighted by the target prior,
+whatever their numbers of trials: the ratios are best for applications with that share of targets.
+The default 0.01 is that of the usual minDCF; 0.5 minimizes Cllr.
 
 If the scores separate the classes without an error, any scale would fit them. Then one non-target
 counts as if it had scored like the targets, and one target like the non-targets, so that ratios are
 limited by the number of trials (as with Platt's smoothed labels, but for any prior).
 """
 
-import base64
 import json
 import math
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +23,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simple_spk.evaluation.error_rates import checked_trials, require_all
+from simple_spk.evaluation.quality_measures import (
+    DURATION,
+    SOUND_MEASURES,
+    Quality,
+    is_background,
+    pack_background,
+)
 from simple_spk.evaluation.ratio_spread import Spread, checked_levels, fit_spread
 from simple_spk.io.atomic_file import write_text
 from simple_spk.io.input_file import read_file
@@ -233,7 +238,6 @@ def train_calibration(
     if not 0.0 < target_prior < 1.0:
         raise ValueError(f"target_prior must lie strictly between 0 and 1, not {target_prior}")
     values, labels, _ = checked_trials(scores, is_target)
-    targets = int(np.count_nonzero(labels))
     named = {"score": values} | dict(quality or {})
     columns = [_measure(name, values, len(labels)) for name, values in named.items()]
     means, deviations = np.array([[x.mean(), x.std()] for x in columns]).T
@@ -241,15 +245,7 @@ def train_calibration(
     deviations[deviations <= 1e-12 * np.abs(means)] = np.inf
     standard = (np.stack(columns, 1) - means) / deviations
     features = np.concatenate([standard.T, np.ones((1, len(labels)))])
-    nontargets = len(labels) - targets
-    as_target = np.where(labels, target_prior / targets, 0.0)
-    as_nontarget = np.where(labels, 0.0, (1.0 - target_prior) / nontargets)
-    weights = _minimum(features, as_target, as_nontarget, target_prior)
-    fitted = weights @ features
-    if fitted[labels].min() >= fitted[~labels].max() and fitted.min() < fitted.max():
-        as_target[~labels] = target_prior / ((targets + 2) * nontargets)
-        as_nontarget[labels] = (1.0 - target_prior) / ((nontargets + 2) * targets)
-        weights = _minimum(features, as_target, as_nontarget, target_prior)
+    weights = _fitted_weights(features, labels, target_prior)
     slopes = weights[: len(named)] / deviations
     measure_names = list(named)[1:]
     trained = Calibration(
@@ -259,7 +255,7 @@ def train_calibration(
         target_prior=target_prior,
         trained_on=trained_on,
         trials=len(labels),
-        targets=targets,
+        targets=int(np.count_nonzero(labels)),
         quality_ranges={
             name: (float(values.min()), float(values.max()))
             for name, values in zip(measure_names, columns[1:], strict=True)
@@ -276,13 +272,28 @@ def train_calibration(
     return replace(trained, nontarget_spread=spreads[0], target_spread=spreads[1])
 
 
+def _fitted_weights(features: Values, labels: NDArray[np.bool_], target_prior: float) -> Values:
+    """The weights (k,) of features (k, n) for trials with labels (n,)."""
+    targets = int(np.count_nonzero(labels))
+    nontargets = len(labels) - targets
+    as_target = np.where(labels, target_prior / targets, 0.0)
+    as_nontarget = np.where(labels, 0.0, (1.0 - target_prior) / nontargets)
+    weights = _minimum(features, as_target, as_nontarget, target_prior)
+    fitted = weights @ features
+    if fitted[labels].min() >= fitted[~labels].max() and fitted.min() < fitted.max():
+        # The scores separate the classes: a trial of each counts as one of the other.
+        as_target[~labels] = target_prior / ((targets + 2) * nontargets)
+        as_nontarget[labels] = (1.0 - target_prior) / ((nontargets + 2) * targets)
+        weights = _minimum(features, as_target, as_nontarget, target_prior)
+    return weights
+
+
 def _minimum(
     features: Values, as_target: Values, as_nontarget: Values, target_prior: float
 ) -> Values:
     """The weights (k,) of features (k, n), the last of which is 1, with the least cross-entropy.
 
-    A trial counts as a target with one mass (n,), and as a
-    non-target with another.
+    A trial counts as a target with one mass (n,), and as a non-target with another.
     """
     # Imported here: applying a calibration does not need it.
     from scipy.optimize import minimize

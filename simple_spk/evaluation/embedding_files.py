@@ -75,7 +75,7 @@ def check_format(path: Path, ids: Sequence[str]) -> None:
     if path.suffix == PARQUET:
         parquet_parts.check_texts(path, ids)
     if path.suffix == ".ark":
-        from simple_spk.evaluation.kaldi_files import check_names  # rarely needed
+        from simple_spk.data.kaldi_files import check_names  # rarely needed
 
         check_names(path, ids)
     for name in ids if path.suffix == ".safetensors" else ():
@@ -103,7 +103,7 @@ def write_embeddings(
     check_format(path, ids)
     named = Embeddings(list(ids), np.ascontiguousarray(embeddings), path)
     if path.suffix == ".ark":
-        from simple_spk.evaluation.kaldi_files import write_vectors
+        from simple_spk.data.kaldi_files import write_vectors
 
         write_vectors(path, named.ids, named.matrix)
         return
@@ -137,7 +137,7 @@ def read_embeddings(path: str | Path, names: Sequence[str] | None = None) -> Emb
     if not file_size(path, "embeddings", "make them with simple-spk embed"):
         raise ValueError(f"{path} is empty: make it again")
     if path.suffix in (".ark", ".scp"):
-        from simple_spk.evaluation.kaldi_files import read_vectors
+        from simple_spk.data.kaldi_files import read_vectors
 
         return Embeddings(*read_vectors(path), path)
     is_safe = path.suffix == ".safetensors"

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from simple_spk.data.manifest import read_manifest
 from simple_spk.data.text_table import numbered_lines, shown
 from simple_spk.data.trials import Trials
-from simple_spk.evaluation.calibration import SOUND_MEASURES, at_length, joined_measures
 from simple_spk.evaluation.embedding_files import Embeddings
+from simple_spk.evaluation.quality_measures import SOUND_MEASURES, at_length, joined_measures
 
 # The mean of embeddings as they are, in which long and clear recordings count more (SimPLE's
 # embeddings have a length for that), brought to their mean length; or of embeddings of length 1.

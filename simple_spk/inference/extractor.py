@@ -16,7 +16,7 @@ from torch import Tensor
 
 from simple_spk import LONGEST_SECONDS
 from simple_spk.distributed import gather_objects, require_usable_device
-from simple_spk.evaluation.calibration import joined_measures
+from simple_spk.evaluation.quality_measures import joined_measures
 from simple_spk.inference.batch_embedding import (
     EmbeddedBatch,
     ExtractionOptions,

@@ -62,7 +62,7 @@ class RecordingQuality(NamedTuple):
         return self.bandwidth_hertz < NARROW_BAND_HERTZ
 
     def sound_measures(self) -> NDArray[np.float64]:
-        """The values of ``calibration.SOUND_MEASURES``, as far as more of them means more."""
+        """The values of ``quality_measures.SOUND_MEASURES``, as far as more of them means more."""
         speech = float(np.clip(self.speech_seconds, *SPEECH_LIMITS_SECONDS))
         ratio = float(np.clip(self.signal_to_noise_db, *NOISE_LIMITS_DECIBEL))
         return np.array([np.log(speech), np.log(1.0), ratio, float(self.is_narrow)])

@@ -16,7 +16,7 @@ from simple_spk.data.trials import Trials, speakers_of_recordings
 from simple_spk.data.voxceleb_lists import list_name
 from simple_spk.distributed import rank
 from simple_spk.evaluation.bootstrap import MetricOptions
-from simple_spk.evaluation.calibration import Calibration, quality_measures
+from simple_spk.evaluation.calibration import Calibration
 from simple_spk.evaluation.embedding_files import Embeddings
 from simple_spk.evaluation.enrollment import (
     Enrollments,
@@ -26,6 +26,7 @@ from simple_spk.evaluation.enrollment import (
     measures_of_trials,
 )
 from simple_spk.evaluation.list_summary import EvaluatedTrials, check_classes, summarize
+from simple_spk.evaluation.quality_measures import quality_measures
 from simple_spk.evaluation.score_files import ScoredTrials, ScoreFormat, write_scores
 from simple_spk.evaluation.score_norm import check_cohort_size, cohort_statistics, normalize
 from simple_spk.evaluation.scoring import AnySimilarity, score_trials, similarity_in_words

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simple_spk.evaluation.calibration import TYPICALITY, pair_measures, typicality
+from simple_spk.evaluation.quality_measures import TYPICALITY, pair_measures, typicality
 from simple_spk.inference.decisions import (
     Candidate,
     log_odds,

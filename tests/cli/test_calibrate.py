@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from simple_spk.evaluation.calibration import Calibration, pack_background
+from simple_spk.evaluation.calibration import Calibration
 from simple_spk.evaluation.embedding_files import write_embeddings
+from simple_spk.evaluation.quality_measures import pack_background
 from tests.command_line import Capture, run
 
 

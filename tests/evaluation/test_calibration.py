@@ -16,16 +16,11 @@ from sklearn.linear_model import LogisticRegression
 from simple_spk.cli.commands import calibrate
 from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import Trials
-from simple_spk.evaluation import calibration as calibration_module
-from simple_spk.evaluation.calibration import (
-    Calibration,
-    pack_background,
-    quality_measures,
-    train_calibration,
-    typicality,
-)
+from simple_spk.evaluation import quality_measures as quality_module
+from simple_spk.evaluation.calibration import Calibration, train_calibration
 from simple_spk.evaluation.embedding_files import write_embeddings
 from simple_spk.evaluation.metrics import summary
+from simple_spk.evaluation.quality_measures import pack_background, quality_measures, typicality
 from simple_spk.evaluation.score_files import write_scores
 
 
@@ -209,7 +204,7 @@ def test_typicality_is_the_mean_of_the_highest_products(monkeypatch: pytest.Monk
     embeddings = random.normal(size=(10, 6)).astype(np.float32)
     others = random.integers(-8, 8, size=(200, 6)).astype(np.float32)  # exact in 16 bits
     expected = np.sort(embeddings @ others.T, axis=1)[:, -10:].mean(axis=1)  # 5 % of 200
-    monkeypatch.setattr(calibration_module, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(quality_module, "BLOCK_ROWS", 4)
     assert typicality(embeddings, pack_background(others)) == pytest.approx(expected, rel=1e-5)
 
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 import simple_spk
 from simple_spk.data.audio import AudioError, read_recording
 from simple_spk.distributed import leave_group
-from simple_spk.evaluation.calibration import Calibration, pack_background, typicality
+from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.quality_measures import pack_background, typicality
 from simple_spk.evaluation.ratio_spread import Spread
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model import Model, trained_model

@@ -11,9 +11,10 @@ from torch import Tensor
 from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import Trials
 from simple_spk.evaluation.bootstrap import MetricOptions
-from simple_spk.evaluation.calibration import Calibration, quality_measures
+from simple_spk.evaluation.calibration import Calibration
 from simple_spk.evaluation.embedding_files import Embeddings
 from simple_spk.evaluation.metrics import summary
+from simple_spk.evaluation.quality_measures import quality_measures
 from simple_spk.evaluation.score_files import read_scores
 from simple_spk.evaluation.score_norm import cohort_statistics, normalize
 from simple_spk.evaluation.scoring import score_trials, similarity_in_words

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from simple_spk.evaluation.calibration import Calibration, pack_background
+from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.quality_measures import pack_background
 from simple_spk.evaluation.ratio_spread import Spread
 from tools.fuzzing.model_folder import ODD_VALUES
 from tools.fuzzing.mutations import BYTE_DAMAGES, TEXT_DAMAGES, Damage, write_damaged

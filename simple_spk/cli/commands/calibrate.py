@@ -10,12 +10,7 @@ from simple_spk.cli.options import add_enrollments, add_value
 from simple_spk.cli.outputs import check_outputs, inputs_of
 from simple_spk.data.trials import Trials, read_trials
 from simple_spk.data.voxceleb_lists import list_name
-from simple_spk.evaluation.calibration import (
-    FEWEST_FALSE_ACCEPTS,
-    pack_background,
-    quality_measures,
-    train_calibration,
-)
+from simple_spk.evaluation.calibration import FEWEST_FALSE_ACCEPTS, train_calibration
 from simple_spk.evaluation.embedding_files import read_embeddings
 from simple_spk.evaluation.enrollment import (
     durations_of_trials,
@@ -26,6 +21,7 @@ from simple_spk.evaluation.enrollment import (
     recordings_needed,
 )
 from simple_spk.evaluation.metrics import summary
+from simple_spk.evaluation.quality_measures import pack_background, quality_measures
 from simple_spk.evaluation.score_files import read_scores
 
 

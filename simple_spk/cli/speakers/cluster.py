@@ -91,7 +91,7 @@ def sorted_rows(
     """A row for each recording, by speaker, those of the largest first; why others have none."""
     import numpy as np
 
-    from simple_spk.evaluation.calibration import SOUND_MEASURES
+    from simple_spk.evaluation.quality_measures import SOUND_MEASURES
     from simple_spk.inference.batch_embedding import embedding_bar
     from simple_spk.inference.diarization.likeness import Items, Likeness
     from simple_spk.inference.diarization.recordings import LEAST_EVIDENCE, sort_recordings

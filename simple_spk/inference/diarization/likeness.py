@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.evaluation.calibration import (
+from simple_spk.evaluation.clustering import Sides
+from simple_spk.evaluation.quality_measures import (
     TYPICALITY,
     pair_measures,
     recording_measures,
     typicality,
 )
-from simple_spk.evaluation.clustering import Sides
 from simple_spk.evaluation.scoring import queries_and_keys
 from simple_spk.inference.decisions import log_odds
 from simple_spk.inference.model import Model

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from simple_spk.data.audio import recording_blocks
-from simple_spk.evaluation.calibration import SOUND_MEASURES
+from simple_spk.evaluation.quality_measures import SOUND_MEASURES
 from simple_spk.inference.batch_embedding import Embed, NoSpeechError, Waveform
 from simple_spk.inference.diarization.conversation import Conversation, Turn, read_conversation
 from simple_spk.inference.diarization.likeness import CANNOT_COUNT, Items, Likeness, Merges

@@ -7,7 +7,7 @@ found by Viterbi's algorithm: a change costs something, within speech more than 
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.evaluation.calibration import DURATION, at_length
+from simple_spk.evaluation.quality_measures import DURATION, at_length
 from simple_spk.inference.diarization.likeness import Items, Likeness, typical
 from simple_spk.inference.diarization.segmentation import WINDOW_SECONDS, Spans, Windows
 from simple_spk.inference.model import Model

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simple_spk.evaluation.calibration import (
+from simple_spk.evaluation.quality_measures import (
     SOUND_MEASURES,
     at_length,
     joined_measures,

@@ -9,7 +9,8 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score
 
-from simple_spk.evaluation.calibration import TYPICALITY, Calibration, pack_background
+from simple_spk.evaluation.calibration import Calibration
+from simple_spk.evaluation.quality_measures import TYPICALITY, pack_background
 from simple_spk.inference.diarization import neighbor_graph, recordings
 from simple_spk.inference.diarization.likeness import Items, Likeness, Merges
 from simple_spk.inference.diarization.linkage import linked
