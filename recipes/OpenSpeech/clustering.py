@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from simple_spk import Extractor
 from simple_spk.cli.errors import exit_code
-from simple_spk.cli.speakers.cluster import sorted_rows
 from simple_spk.data.manifest import read_manifest
 from simple_spk.data.trials import read_trials
+from simple_spk.inference.diarization.recordings import sorted_rows
 
 
 def summary(rows: list[dict[str, Any]], speakers: list[str]) -> str:

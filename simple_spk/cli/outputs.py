@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simple_spk.cli.messages import say
+from simple_spk.cli.messages import say, warn
 from simple_spk.io.atomic_file import write_text
 
 if TYPE_CHECKING:  # commands about two recordings read no lists
@@ -56,6 +56,16 @@ def score_files(output: Path | None, lists: "Sequence[Trials]") -> list[Path | N
     if len(set(names)) < len(names):
         raise ValueError(f"two lists of one name would share a file in {output}: rename one")
     return [output / name for name in names]
+
+
+def warn_of_other_files(files: Sequence[Path]) -> None:
+    """Name the first few files of folders that were left out, if there are any."""
+    if files:
+        first = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
+        warn(
+            f"left out {len(files)} files that are not audio by their names ({first}): name those "
+            "that are"
+        )
 
 
 def print_results(table: str, json_text: str, json_file: Path | None) -> None:

@@ -26,9 +26,11 @@ from simple_spk.evaluation.error_rates import checked_trials, require_all
 from simple_spk.evaluation.quality_measures import (
     DURATION,
     SOUND_MEASURES,
+    TYPICALITY,
     Quality,
     is_background,
     pack_background,
+    typicality,
 )
 from simple_spk.evaluation.ratio_spread import Spread, checked_levels, fit_spread
 from simple_spk.io.atomic_file import write_text
@@ -107,6 +109,10 @@ class Calibration:
             low, high = self.quality_ranges.get(name, (-np.inf, np.inf))
             found[name] = _measure(name, given[name], count).clip(low, high)
         return found
+
+    def background_measures(self, embeddings: NDArray[np.floating]) -> dict[str, Values]:
+        """The typicality (n,) of embeddings (n, dim) by its name; nothing without a background."""
+        return {TYPICALITY: typicality(embeddings, self.background)} if self.background else {}
 
     def threshold_at(
         self, false_accept_rate: float, voices: int = 1, quality: Quality | None = None

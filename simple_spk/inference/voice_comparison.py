@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simple_spk.evaluation.quality_measures import TYPICALITY, pair_measures, typicality
+from simple_spk.evaluation.quality_measures import pair_measures
 from simple_spk.inference.decisions import (
     Candidate,
     log_odds,
@@ -49,13 +49,6 @@ class VoiceComparison:
         on_device = torch.from_numpy(embeddings).to(self.device)
         return self.model.similarity.lift_keys(on_device).cpu().numpy()
 
-    def _with_typicality(self, quality: Quality, templates: NDArray[np.float32]) -> Quality:
-        """Measures (n,) of voices, with their typicality if the calibration has a background."""
-        calibration = self.model.calibration
-        if calibration is None or not calibration.background:
-            return quality
-        return quality | {TYPICALITY: typicality(templates, calibration.background)}
-
     @torch.no_grad()
     def search(
         self,
@@ -89,8 +82,9 @@ class VoiceComparison:
                 found.append(_best(hits, hits.scores, top))
                 continue
             alone = Voices.alone("", test, self.keys)
-            measured = self._with_typicality(alone.quality(), test.template[None])
-            quality = pair_measures(self._with_typicality(hits.quality, hits.templates), measured)
+            measured = alone.quality() | calibration.background_measures(test.template[None])
+            of_hits = hits.quality | calibration.background_measures(hits.templates)
+            quality = pair_measures(of_hits, measured)
             ratios = calibration.apply(hits.scores, quality)
             best = _best(hits, ratios, top, prior)
             likeliest = int(best_places(ratios, 1)[0])

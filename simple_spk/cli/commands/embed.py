@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
-from simple_spk.cli.outputs import check_outputs
+from simple_spk.cli.outputs import check_outputs, warn_of_other_files
 from simple_spk.data.recording_lists import Shard, find_recordings
 from simple_spk.distributed import gather_objects, join_group, leave_group, own_device, rank
 from simple_spk.evaluation.embedding_files import PARQUET, check_format
@@ -59,12 +59,8 @@ def run(options: Namespace) -> int:
 
     join_group()
     ids, paths, left_out = find_recordings(options.audio)
-    if left_out and rank() == 0:
-        first = ", ".join(map(str, left_out[:3]))
-        warn(
-            f"left out {len(left_out)} files that are not audio by their names ({first}"
-            f"{', ...' if len(left_out) > 3 else ''}): name those that are"
-        )
+    if rank() == 0:
+        warn_of_other_files(left_out)
     output, shard = options.output, options.shard
     ids, paths = shard.of(ids), shard.of(paths)
     if not output.suffix or output.is_dir():

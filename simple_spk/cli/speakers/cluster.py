@@ -9,18 +9,14 @@ Recordings that cannot be used are named; the others are sorted, and the exit co
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simple_spk.cli.messages import say, some, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
-from simple_spk.cli.outputs import check_outputs
+from simple_spk.cli.outputs import check_outputs, warn_of_other_files
 from simple_spk.data.recording_lists import find_recordings
 from simple_spk.io.atomic_file import atomic_write, write_text
-
-if TYPE_CHECKING:
-    from simple_spk.inference.extractor import Extractor
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -44,12 +40,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Embed, sort, and write what is asked for; 1 if some recordings could not be used."""
     ids, paths, left_out = find_recordings(options.audio)
-    if left_out:
-        first = f"{left_out[0]}{', ...' if len(left_out) > 1 else ''}"
-        warn(f"left out {len(left_out)} files that are not audio by their names ({first})")
+    warn_of_other_files(left_out)
     check_outputs([options.output, options.page], [*paths, *options.audio])
     if options.links is not None and options.links.exists() and any(options.links.iterdir()):
         raise ValueError(f"{options.links} is not empty: name a new folder for the links")
+    from simple_spk.inference.diarization.recordings import sorted_rows  # imports torch
+
     extractor = load_extractor(options, options.device)
     how = (options.speakers, options.same_prior, options.workers)
     rows, failed = sorted_rows(extractor, ids, paths, *how)
@@ -77,64 +73,6 @@ def run(options: Namespace) -> int:
     counts = f"{some(len(rows), 'recording')} of {some(len(speakers), 'speaker')}"
     say(f"{counts}; {doubtful} doubtful")
     return 1 if failed else 0
-
-
-def sorted_rows(
-    extractor: "Extractor",
-    ids: Sequence[str],
-    paths: Sequence[Path],
-    speakers: int | None = None,
-    same_prior: float = 0.5,
-    workers: int = 0,
-    progress: bool = True,
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """A row for each recording, by speaker, those of the largest first; why others have none."""
-    import numpy as np
-
-    from simple_spk.evaluation.quality_measures import SOUND_MEASURES
-    from simple_spk.inference.batch_embedding import embedding_bar
-    from simple_spk.inference.diarization.likeness import Items, Likeness
-    from simple_spk.inference.diarization.recordings import LEAST_EVIDENCE, sort_recordings
-
-    likeness = Likeness(extractor.model, same_prior)
-    found: dict[int, tuple[Any, Any]] = {}
-    failed: dict[str, str] = {}
-    with embedding_bar(len(ids), progress) as bar:
-        for batch in extractor.embed_each(
-            paths, with_quality=True, workers=workers, progress=progress
-        ):
-            pairs = zip(batch.embeddings, batch.qualities, strict=True)
-            found |= dict(zip(batch.indexes, pairs, strict=True))
-            failed |= {ids[index]: str(error) for index, error in batch.errors.items()}
-            bar.update(len(batch.indexes) + len(batch.errors))
-    if not found:
-        first = next(iter(failed.values()))
-        raise ValueError(f"none of {len(ids)} recordings could be used; the first: {first}")
-    kept = sorted(found)
-    qualities = [found[index][1] for index in kept]
-    sound = np.array([quality.sound_measures() for quality in qualities])
-    items = Items.of(
-        np.stack([found[index][0] for index in kept]),
-        np.array([quality.seconds for quality in qualities]),
-        dict(zip(SOUND_MEASURES, sound.T, strict=True)),
-        likeness.model,
-    )
-    result = sort_recordings(items, likeness, speakers)
-    digits = max(2, len(str(int(result.groups.max()) + 1)))
-    rows = []
-    for place in np.lexsort((np.arange(len(kept)), result.groups)).tolist():
-        other = int(result.others[place])
-        rows.append(
-            {
-                "id": ids[kept[place]],
-                "path": str(paths[kept[place]]),
-                "speaker": f"SPEAKER_{int(result.groups[place]) + 1:0{digits}d}",
-                "evidence": float(result.evidence[place]),
-                "other": "" if other < 0 else f"SPEAKER_{other + 1:0{digits}d}",
-                "doubtful": bool(result.evidence[place] < LEAST_EVIDENCE),
-            }
-        )
-    return rows, failed
 
 
 def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -6,12 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simple_spk.evaluation.clustering import Sides
-from simple_spk.evaluation.quality_measures import (
-    TYPICALITY,
-    pair_measures,
-    recording_measures,
-    typicality,
-)
+from simple_spk.evaluation.quality_measures import pair_measures, recording_measures
 from simple_spk.evaluation.scoring import queries_and_keys
 from simple_spk.inference.decisions import log_odds
 from simple_spk.inference.model import Model
@@ -54,9 +49,7 @@ class Items(NamedTuple):
 
 def typical(embeddings: NDArray[np.float32], model: Model) -> Measures:
     """The typicality (n,) of embeddings (n, dim) by its name, if the model's calibration has it."""
-    if model.calibration is None or not model.calibration.background:
-        return {}
-    return {TYPICALITY: typicality(embeddings, model.calibration.background)}
+    return {} if model.calibration is None else model.calibration.background_measures(embeddings)
 
 
 class Likeness:

@@ -1,13 +1,18 @@
 """Recordings sorted by speaker without labels, and how sure each of them is."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simple_spk.evaluation.quality_measures import SOUND_MEASURES
+from simple_spk.inference.batch_embedding import embedding_bar
 from simple_spk.inference.diarization.likeness import CANNOT_COUNT, Items, Likeness, Values
 from simple_spk.inference.diarization.linkage import linked
 from simple_spk.inference.diarization.neighbor_graph import best_columns
+from simple_spk.inference.extractor import Extractor
 
 SCORES_AT_ONCE = 2**22  # in memory: 16 MB, and some times as much while they are calibrated
 MOST_COMPARED = 200  # groups for a recording, those of the highest mean scores
@@ -22,6 +27,67 @@ class Sorted(NamedTuple):
     # natural-log likelihood ratio (n,). That of a recording alone is against the likeliest group.
     evidence: Values
     others: NDArray[np.int64]  # (n,), the likeliest other group; -1 if there is none
+
+
+def sorted_rows(
+    extractor: Extractor,
+    ids: Sequence[str],
+    paths: Sequence[Path],
+    speakers: int | None = None,
+    same_prior: float = 0.5,
+    workers: int = 0,
+    progress: bool = True,
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """A row for each recording, by speaker, those of the largest first; why others have none."""
+    likeness = Likeness(extractor.model, same_prior)
+    kept, items, failed = _embedded(extractor, paths, workers, progress)
+    result = sort_recordings(items, likeness, speakers)
+    count = int(result.groups.max()) + 1
+    digits = max(2, len(str(count)))
+    names = [f"SPEAKER_{number:0{digits}d}" for number in range(1, count + 1)]
+    rows = []
+    for place in np.lexsort((np.arange(len(kept)), result.groups)).tolist():
+        other = int(result.others[place])
+        rows.append(
+            {
+                "id": ids[kept[place]],
+                "path": str(paths[kept[place]]),
+                "speaker": names[result.groups[place]],
+                "evidence": float(result.evidence[place]),
+                "other": "" if other < 0 else names[other],
+                "doubtful": bool(result.evidence[place] < LEAST_EVIDENCE),
+            }
+        )
+    return rows, {ids[index]: message for index, message in failed.items()}
+
+
+def _embedded(
+    extractor: Extractor, paths: Sequence[Path], workers: int, progress: bool
+) -> tuple[list[int], Items, dict[int, str]]:
+    """The indexes of usable recordings, these as items, and why others are not, by index."""
+    found: dict[int, tuple[Any, Any]] = {}
+    failed: dict[int, str] = {}
+    with embedding_bar(len(paths), progress) as bar:
+        for batch in extractor.embed_each(
+            paths, with_quality=True, workers=workers, progress=progress
+        ):
+            pairs = zip(batch.embeddings, batch.qualities, strict=True)
+            found |= dict(zip(batch.indexes, pairs, strict=True))
+            failed |= {index: str(error) for index, error in batch.errors.items()}
+            bar.update(len(batch.indexes) + len(batch.errors))
+    if not found:
+        first = next(iter(failed.values()))
+        raise ValueError(f"none of {len(paths)} recordings could be used; the first: {first}")
+    kept = sorted(found)
+    qualities = [found[index][1] for index in kept]
+    sound = np.array([quality.sound_measures() for quality in qualities])
+    items = Items.of(
+        np.stack([found[index][0] for index in kept]),
+        np.array([quality.seconds for quality in qualities]),
+        dict(zip(SOUND_MEASURES, sound.T, strict=True)),
+        extractor.model,
+    )
+    return kept, items, failed
 
 
 def sort_recordings(items: Items, likeness: Likeness, speakers: int | None = None) -> Sorted:
