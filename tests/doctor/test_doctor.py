@@ -21,7 +21,8 @@ from simple_spk.cli.commands import doctor
 from simple_spk.data.manifest import write_manifest
 from simple_spk.data.trials import read_trials
 from simple_spk.data.voxceleb_lists import TOTALS, part_of
-from simple_spk.doctor.corpus import compare_names, read_utterance_list, voxceleb_extent
+from simple_spk.doctor.corpus import compare_names, voxceleb_extent
+from simple_spk.doctor.corpus_files import read_utterance_list
 from simple_spk.doctor.finding import Finding, Status, as_text
 from simple_spk.doctor.trials import check_trials
 

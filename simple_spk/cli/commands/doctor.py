@@ -15,10 +15,12 @@ from simple_spk.doctor.corpus import (
     InspectionOptions,
     check_files,
     check_voxceleb,
+    usable_in_folder,
+)
+from simple_spk.doctor.corpus_files import (
     files_of_folder,
     files_of_manifest,
     read_utterance_list,
-    usable_in_folder,
     without_suffix,
 )
 from simple_spk.doctor.finding import Finding, as_json, as_text, is_well, write_names
