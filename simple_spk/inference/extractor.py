@@ -434,10 +434,36 @@ class Extractor:
         lists = [as_list(recordings) for recordings in sides]
         if not lists or not all(lists):
             raise ValueError("there are no recordings: give at least one")
+        found, errors = self._heard(list(chain(*lists)), sample_rate)
+        heard: list[Side | Unusable] = []
+        places = iter(range(len(found) + len(errors)))
+        for recordings in lists:
+            named = {next(places): recording for recording in recordings}
+            wrong = {place: errors[place] for place in named if place in errors}
+            if wrong and (left_out is None or len(wrong) == len(named)):
+                heard.append(
+                    min(wrong.values(), key=lambda error: isinstance(error, NoSpeechError))
+                )
+                continue
+            for place, error in wrong.items():
+                assert left_out is not None
+                left_out(named[place], error)
+            names = {
+                place: str(one) if isinstance(one, str | Path) else f"recording {place}"
+                for place, one in named.items()
+                if place in found
+            }
+            heard.append(_side([(name, *found[place]) for place, name in names.items()]))
+        return heard
+
+    def _heard(
+        self, recordings: list[Recording], sample_rate: int | None
+    ) -> tuple[dict[int, tuple[NDArray[np.float32], RecordingQuality]], dict[int, Unusable]]:
+        """Embeddings (dim,) and qualities by the index of the recording, and errors of others."""
         found: dict[int, tuple[NDArray[np.float32], RecordingQuality]] = {}
         errors: dict[int, Unusable] = {}
         for batch in self.embed_each(
-            list(chain(*lists)),
+            recordings,
             sample_rate,
             with_quality=True,
             with_parts=self.model.calibration is not None,
@@ -453,36 +479,7 @@ class Extractor:
         for embedded, failed in gather_objects((found, errors)):
             found |= embedded
             errors |= failed
-        heard: list[Side | Unusable] = []
-        places = iter(range(len(found) + len(errors)))
-        for recordings in lists:
-            named = {next(places): recording for recording in recordings}
-            wrong = {place: errors[place] for place in named if place in errors}
-            if wrong and (left_out is None or len(wrong) == len(named)):
-                heard.append(
-                    min(wrong.values(), key=lambda error: isinstance(error, NoSpeechError))
-                )
-                continue
-            for place, error in wrong.items():
-                assert left_out is not None
-                left_out(named[place], error)
-            parts, qualities = [], []
-            for place, recording in named.items():
-                if place in found:
-                    embedding, quality = found[place]
-                    is_file = isinstance(recording, str | Path)
-                    name = str(recording) if is_file else f"recording {place}"
-                    length = float(np.linalg.norm(embedding.astype(np.float64)))
-                    measures = np.append(quality.sound_measures(), length)
-                    parts.append((name, Voice(embedding, 1, quality.seconds, measures)))
-                    qualities.append(quality)
-            embeddings = np.stack([voice.embedding for _, voice in parts])
-            mean = embeddings.astype(np.float64).mean(axis=0).astype(np.float32)
-            seconds = sum(quality.seconds for quality in qualities)
-            measures = joined_measures(np.stack([voice.known_measures for _, voice in parts]))
-            voice = Voice(mean, len(parts), seconds, measures)
-            heard.append(Side(voice, parts, tuple(qualities)))
-        return heard
+        return found, errors
 
     def _with_part_ratio(
         self, quality: RecordingQuality, parts: NDArray[np.float32]
@@ -498,6 +495,21 @@ class Extractor:
         ]
         pairs = combinations(voices, 2)
         return quality._replace(part_ratio=min(self.comparison.likeness(*pair) for pair in pairs))
+
+
+def _side(recordings: Sequence[tuple[str, NDArray[np.float32], RecordingQuality]]) -> Side:
+    """The side of recordings with their names, embeddings (dim,) and qualities."""
+    parts = []
+    for name, embedding, quality in recordings:
+        length = float(np.linalg.norm(embedding.astype(np.float64)))
+        measures = np.append(quality.sound_measures(), length)
+        parts.append((name, Voice(embedding, 1, quality.seconds, measures)))
+    embeddings = np.stack([embedding for _, embedding, _ in recordings])
+    mean = embeddings.astype(np.float64).mean(axis=0).astype(np.float32)
+    seconds = sum(quality.seconds for _, _, quality in recordings)
+    measures = joined_measures(np.stack([voice.known_measures for _, voice in parts]))
+    qualities = tuple(quality for _, _, quality in recordings)
+    return Side(Voice(mean, len(parts), seconds, measures), parts, qualities)
 
 
 def as_list(recordings: Recordings) -> list[Recording]:
