@@ -35,6 +35,7 @@ from simple_spk.corpora.inspection import AudioFile
 from simple_spk.corpora.label_fixes import fix_labels
 from simple_spk.corpora.splits import split_speakers
 from simple_spk.corpora.tables import (
+    TRIAL_PARTS,
     Quarantined,
     Utterance,
     count_kinds,
@@ -103,38 +104,20 @@ def prepare_common_voice(
     faults: list[Quarantined] = []
     utterances: list[Utterance] = []
     for root in roots:
-        found, wrong = read_clips(root, tables, session_gap)
-        chosen = limit_clips(found, maximum_clips)
-        faults += wrong
-        outcomes = convert(
-            root.parent,
-            [_source(root.parent, clip) for clip in chosen],
-            data_folder / "audio",
-            data_folder / "journal" / root.name,
-            Settings(),
-            workers,
-        )
-        outcome_of = {outcome.name: outcome for outcome in outcomes}
-        for clip in chosen:
-            outcome = outcome_of[clip.file]
-            if outcome.fault:
-                faults.append(Quarantined(clip.file, outcome.fault, outcome.details))
-                continue
-            path = f"audio/{Settings().target_name(clip.file)}"
-            seconds = outcome.samples / SAMPLE_RATE
-            utterances.append(
-                Utterance(clip.id, path, seconds, clip.speaker, clip.language, clip.session)
-            )
+        clips, wrong = read_clips(root, tables, session_gap)
+        usable, unusable = converted(root, limit_clips(clips, maximum_clips), data_folder, workers)
+        utterances += usable
+        faults += wrong + unusable
     if clean_labels is not None:
         utterances, wrong = fix_labels(utterances, clean_labels)
         faults += wrong
     count = Counter(utterance.speaker for utterance in utterances)
-    alone = [utterance for utterance in utterances if count[utterance.speaker] < FEWEST_CLIPS]
     faults += [
         Quarantined(utterance.path, "alone", "is the only usable clip of its speaker")
-        for utterance in alone
+        for utterance in utterances
+        if count[utterance.speaker] < FEWEST_CLIPS
     ]
-    utterances = [utterance for utterance in utterances if count[utterance.speaker] > 1]
+    utterances = [one for one in utterances if count[one.speaker] >= FEWEST_CLIPS]
     data_folder.mkdir(parents=True, exist_ok=True)
     write_quarantine(data_folder / "quarantine.csv", faults)
     if not utterances:
@@ -144,22 +127,48 @@ def prepare_common_voice(
         )
     speakers = {utterance.speaker for utterance in utterances}
     split = split_speakers(speakers, valid_fraction, test_fraction, seed)
-    summaries: dict[str, str] = {}
-    trials_of: dict[str, Trials] = {}
     of_part = {part: of_speakers(utterances, names) for part, names in split._asdict().items()}
-    for part in ("valid", "test"):
-        if of_part[part]:
-            trials_of[part] = trials_of_languages(
-                of_part[part], clips_in_trials, maximum_trials, same_session_targets, seed
-            )
-    for part, chosen_utterances in of_part.items():
-        if not chosen_utterances:
-            continue
+    trials_of = {
+        part: trials_of_languages(
+            of_part[part], clips_in_trials, maximum_trials, same_session_targets, seed
+        )
+        for part in filter(of_part.get, TRIAL_PARTS)
+    }
+    summaries: dict[str, str] = {}
+    for part in filter(of_part.get, of_part):
         if part in trials_of:
             write_trials(data_folder / f"{part}_trials.txt", trials_of[part])
-        write_utterances(data_folder / f"{part}.csv", chosen_utterances)
-        summaries[part] = _summary(chosen_utterances, trials_of.get(part))
+        write_utterances(data_folder / f"{part}.csv", of_part[part])
+        summaries[part] = _summary(of_part[part], trials_of.get(part))
     return PreparedRelease(summaries, faults)
+
+
+def converted(
+    root: Path, clips: Sequence[Clip], data_folder: Path, workers: int
+) -> tuple[list[Utterance], list[Quarantined]]:
+    """The clips of a language, converted below DATA/audio, and those that cannot be used."""
+    outcomes = convert(
+        root.parent,
+        [_source(root.parent, clip) for clip in clips],
+        data_folder / "audio",
+        data_folder / "journal" / root.name,
+        Settings(),
+        workers,
+    )
+    outcome_of = {outcome.name: outcome for outcome in outcomes}
+    utterances: list[Utterance] = []
+    faults: list[Quarantined] = []
+    for clip in clips:
+        outcome = outcome_of[clip.file]
+        if outcome.fault:
+            faults.append(Quarantined(clip.file, outcome.fault, outcome.details))
+            continue
+        path = f"audio/{Settings().target_name(clip.file)}"
+        seconds = outcome.samples / SAMPLE_RATE
+        utterances.append(
+            Utterance(clip.id, path, seconds, clip.speaker, clip.language, clip.session)
+        )
+    return utterances, faults
 
 
 def read_clips(
@@ -214,16 +223,9 @@ def limit_clips(clips: Sequence[Clip], maximum: int) -> list[Clip]:
         return list(clips)
     if maximum < FEWEST_CLIPS:
         raise ValueError(f"--maximum-clips must be 0 or at least {FEWEST_CLIPS}, not {maximum}")
-    of_speaker: defaultdict[str, list[Clip]] = defaultdict(list)
-    for clip in clips:
-        of_speaker[clip.speaker].append(clip)
-    chosen = []
-    for several in of_speaker.values():
-        count = min(maximum, len(several))
-        rows = np.linspace(0, len(several) - 1, count).round().astype(int)
-        by_session = sorted(several, key=lambda clip: (clip.session, clip.file))
-        chosen += [by_session[row] for row in rows]
-    return sorted(chosen)
+    by_session = sorted(clips, key=lambda clip: (clip.session, clip.file))
+    rows = spread_over([clip.speaker for clip in by_session], maximum)
+    return sorted(by_session[row] for row in rows)
 
 
 def trials_of_languages(
