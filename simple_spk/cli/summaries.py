@@ -61,7 +61,7 @@ def summary_options(lists: Sequence[Trials], options: Namespace) -> SummaryOptio
 
 def show_summaries(results: Sequence[EvaluatedTrials], options: SummaryOptions) -> None:
     """Print and write the summaries of evaluated lists."""
-    metrics, summaries = options.metrics, [one.summary for one in results]
+    summaries = [one.summary for one in results]
     breakdowns = [_breakdown(one, options) for one in results]
     plain = [
         summary if found is None else summary | {"breakdown": dataclasses.asdict(found)}
@@ -75,25 +75,24 @@ def show_summaries(results: Sequence[EvaluatedTrials], options: SummaryOptions) 
     if options.det is None and options.report is None:
         return
     # Plotting takes long to import, and most calls draw nothing.
-    from simple_spk.report.charts import DetectionCosts, write_det_plot
+    from simple_spk.report.charts import write_det_plot
     from simple_spk.report.page import write_report
     from simple_spk.report.sections import ReportedList
 
-    costs = DetectionCosts(metrics.priors, metrics.miss_cost, metrics.false_alarm_cost)
     lists = [
         ReportedList(one.scored, one.summary, one.summary["intervals"], found)
         for one, found in zip(results, breakdowns, strict=True)
         if one.scored.trials.is_target is not None
     ]
     if options.det is not None:
-        write_det_plot(options.det, [one.scored for one in lists], costs)
+        write_det_plot(options.det, [one.scored for one in lists], options.metrics)
     if options.report is not None:
-        write_report(options.report, lists, costs)
+        write_report(options.report, lists, options.metrics)
 
 
 def _breakdown(result: EvaluatedTrials, options: SummaryOptions) -> "Breakdown | None":
     """The metrics of a labeled list by the columns of the metadata, if there are any."""
-    trials, metrics = result.scored.trials, options.metrics
+    trials = result.scored.trials
     if options.metadata is None or trials.is_target is None:
         return None
     from simple_spk.report.breakdown import breakdown
@@ -102,9 +101,7 @@ def _breakdown(result: EvaluatedTrials, options: SummaryOptions) -> "Breakdown |
         result.scored,
         options.metadata,
         speakers_of_recordings(trials) if result.speakers is None else result.speakers,
-        **metrics.costs,
-        replicates=metrics.replicates,
-        seed=metrics.seed,
+        options.metrics,
         progress=True,
     )
 

@@ -12,13 +12,12 @@ from tqdm import tqdm
 from simple_spk.data.trials import Trials
 from simple_spk.evaluation.bootstrap import MetricOptions, intervals
 from simple_spk.evaluation.error_rates import error_rates
-from simple_spk.evaluation.metrics import PRIORS, equal_error_rate, summary
+from simple_spk.evaluation.metrics import equal_error_rate, summary
 from simple_spk.evaluation.score_files import ScoredTrials
 from simple_spk.report.metadata import Metadata, rows_of_recordings
 
 MINIMUM_TRIALS = 30  # of each class: with fewer, a rate says more about chance than the system
 MINIMUM_SPEAKERS = 5
-LEVEL = 0.95  # of intervals
 QUANTILES = 4  # numbers are cut into this many conditions of about equally many trials
 MAXIMUM_CONDITIONS = 60  # a column of more is a list of names
 _UNKNOWN_TEXTS = ("", "-", "?", "na", "n/a", "nan", "none", "null", "unknown")
@@ -85,8 +84,7 @@ class _Measures:
     is_target: NDArray[np.bool_]
     speakers: NDArray[np.int64]  # (len(trials.ids),)
     threshold: float
-    costs: dict[str, Any]  # priors, miss_cost, false_alarm_cost
-    draws: dict[str, Any]  # replicates, level, seed
+    options: MetricOptions
 
     def of(self, label: str, members: NDArray[np.int64]) -> Condition:
         """The condition of the trials at the indexes ``members`` (k,)."""
@@ -112,12 +110,11 @@ class _Measures:
         if speakers >= MINIMUM_SPEAKERS and nontargets >= MINIMUM_TRIALS:
             found["false_alarm_rate"] = float(is_wrong[~is_target].mean())
         if not notes:
-            metrics = summary(scores, is_target, **self.costs)
+            metrics = summary(scores, is_target, **self.options.costs)
             found |= {"eer": metrics["eer"], "min_dcf": metrics["min_dcf"]}
             try:
-                if self.draws["replicates"]:
-                    options = MetricOptions(**self.costs, **self.draws)
-                    found["intervals"] = intervals(scores, is_target, left, right, options)
+                if self.options.replicates:
+                    found["intervals"] = intervals(scores, is_target, left, right, self.options)
             except ValueError as error:  # the rates are valid without it
                 notes.append(f"no interval: {error}")
         note = ", ".join(notes)
@@ -128,12 +125,7 @@ def breakdown(
     scored: ScoredTrials,
     metadata: Metadata,
     speakers: NDArray[np.int64],
-    priors: Sequence[float] = PRIORS,
-    miss_cost: float = 1.0,
-    false_alarm_cost: float = 1.0,
-    columns: Sequence[str] | None = None,
-    replicates: int = 0,
-    seed: int = 0,
+    options: MetricOptions | None = None,
     progress: bool = False,
 ) -> Breakdown:
     """The error rates of a labeled list for each condition of each column of the metadata.
@@ -141,28 +133,21 @@ def breakdown(
     ``speakers`` holds the speaker of each recording of the list, (len(trials.ids),). A column of
     words puts a trial under "m-m" if both sides are m, and under "cross" if they differ; a column
     of numbers puts it under the quartile of the smaller of its two values. A column that only
-    names rows or speakers makes no conditions, and says so. With ``replicates``, conditions get
-    confidence intervals by resampling their speakers.
+    names rows or speakers makes no conditions, and says so. With replicates in the ``options``,
+    conditions get confidence intervals by resampling their speakers.
     """
     trials, is_target = scored.trials, scored.trials.is_target
     if is_target is None:
         raise ValueError(f"{scored.name} has no labels; a breakdown of its errors needs them")
-    chosen = list(metadata.columns) if columns is None else list(columns)
-    unknown = [name for name in chosen if name not in metadata.columns]
-    if unknown:
-        raise ValueError(
-            f"{metadata.path} has no column {unknown[0]!r}; it has {', '.join(metadata.columns)}"
-        )
     found = rows_of_recordings(metadata, trials.ids)
     threshold = equal_error_rate(error_rates(scored.scores, is_target)).threshold
-    costs = {"priors": priors, "miss_cost": miss_cost, "false_alarm_cost": false_alarm_cost}
-    draws = {"replicates": replicates, "level": LEVEL, "seed": seed}
-    measures = _Measures(scored, is_target, speakers, threshold, costs, draws)
+    measures = _Measures(scored, is_target, speakers, threshold, options or MetricOptions())
     labels = {
-        name: _labels(metadata.columns[name], found.rows, trials, speakers) for name in chosen
+        name: _labels(texts, found.rows, trials, speakers)
+        for name, texts in metadata.columns.items()
     }
     groups = [(name, *group) for name, one in labels.items() for group in one.groups()]
-    conditions: dict[str, list[Condition]] = {name: [] for name in chosen}
+    conditions: dict[str, list[Condition]] = {name: [] for name in labels}
     for name, label, members in tqdm(
         groups, desc="conditions", unit="condition", disable=not progress
     ):

@@ -6,7 +6,6 @@ import re
 import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +16,9 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
+from simple_spk.evaluation.bootstrap import MetricOptions
 from simple_spk.evaluation.error_rates import ErrorRates, error_rates
-from simple_spk.evaluation.metrics import (
-    PRIORS,
-    equal_error_rate,
-    minimum_detection_cost,
-    prior_name,
-)
+from simple_spk.evaluation.metrics import equal_error_rate, minimum_detection_cost, prior_name
 from simple_spk.evaluation.score_files import ScoredTrials
 from simple_spk.io.atomic_file import atomic_write
 
@@ -57,15 +52,6 @@ GRID_LINES = 400  # resolution of a DET curve: finer than a screen shows
 OFF_THE_PLOT = 1e-9  # replaces a rate of zero, whose probit is infinite
 
 OWN_THRESHOLD = "own threshold"  # name of the operating point that the model itself chose
-
-
-@dataclass(frozen=True)
-class DetectionCosts:
-    """Target priors and the costs of both errors, for every detection cost of a report."""
-
-    priors: Sequence[float] = PRIORS
-    miss: float = 1.0
-    false_alarm: float = 1.0
 
 
 class OperatingPoint(NamedTuple):
@@ -143,7 +129,7 @@ def palette_css() -> str:
 
 
 def write_det_plot(
-    path: str | Path, results: Sequence[ScoredTrials], costs: DetectionCosts | None = None
+    path: str | Path, results: Sequence[ScoredTrials], costs: MetricOptions | None = None
 ) -> None:
     """Draw the DET curves of labeled lists into a .png, .svg or .pdf file, whole or not at all.
 
@@ -152,7 +138,7 @@ def write_det_plot(
     path = Path(path)
     if not results:
         raise ValueError(f"no lists to draw in {path}; expected at least one")
-    curves = [curve_of(one, costs or DetectionCosts()) for one in results]
+    curves = [curve_of(one, costs or MetricOptions()) for one in results]
     with chart_style(), atomic_write(path) as partial:
         figure = det_figure(curves, with_names=True)
         kind = path.suffix.removeprefix(".") or "png"
@@ -264,7 +250,7 @@ def calibration_chart(
     return _chart(figure, name, "Calibration of scores", text)
 
 
-def curve_of(scored: ScoredTrials, costs: DetectionCosts) -> Curve:
+def curve_of(scored: ScoredTrials, costs: MetricOptions) -> Curve:
     """The error rates and operating points of a list, which must have labels."""
     if scored.trials.is_target is None:
         raise ValueError(f"{scored.name} has no labels; a curve of its errors needs them")
@@ -273,7 +259,7 @@ def curve_of(scored: ScoredTrials, costs: DetectionCosts) -> Curve:
 
 
 def operating_points(
-    rates: ErrorRates, costs: DetectionCosts, own_threshold: float | None = None
+    rates: ErrorRates, costs: MetricOptions, own_threshold: float | None = None
 ) -> list[OperatingPoint]:
     """The points of equal error rate, of minimum cost at each prior, and of the own threshold.
 
@@ -281,7 +267,7 @@ def operating_points(
     """
     named = {"EER": equal_error_rate(rates).threshold}
     for prior in costs.priors:
-        least = minimum_detection_cost(rates, prior, costs.miss, costs.false_alarm)
+        least = minimum_detection_cost(rates, prior, costs.miss_cost, costs.false_alarm_cost)
         named[f"minDCF({prior_name(prior)})"] = least.threshold
     if own_threshold is not None and math.isfinite(own_threshold):
         named[OWN_THRESHOLD] = own_threshold

@@ -7,10 +7,11 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 
 from simple_spk import __version__
+from simple_spk.evaluation.bootstrap import MetricOptions
 from simple_spk.evaluation.metrics import prior_name
 from simple_spk.io.atomic_file import write_text
 from simple_spk.report import breakdown, charts
-from simple_spk.report.charts import DetectionCosts, chart_style, det_chart
+from simple_spk.report.charts import chart_style, det_chart
 from simple_spk.report.sections import ReportedList, list_section, strip
 
 FOLDER = Path(__file__).parent
@@ -19,14 +20,14 @@ FOLDER = Path(__file__).parent
 def write_report(
     path: str | Path,
     lists: Sequence[ReportedList],
-    costs: DetectionCosts | None = None,
+    costs: MetricOptions | None = None,
     date: str | None = None,
 ) -> None:
     """Write the page, whole or not at all; equal arguments give equal bytes."""
     path = Path(path)
     if not lists:
         raise ValueError(f"no lists to report in {path}; expected at least one")
-    costs = costs or DetectionCosts()
+    costs = costs or MetricOptions()
     priors = [prior_name(prior) for prior in costs.priors]
     with chart_style():
         sections = [list_section(number, one, costs) for number, one in enumerate(lists)]

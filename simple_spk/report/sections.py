@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simple_spk.evaluation.bootstrap import MetricOptions
 from simple_spk.evaluation.list_summary import NOTES
 from simple_spk.evaluation.metrics import bayes_threshold, prior_name
 from simple_spk.evaluation.score_files import ScoredTrials
@@ -14,7 +15,6 @@ from simple_spk.report.breakdown import Breakdown, Condition, ConditionColumn
 from simple_spk.report.charts import (
     Chart,
     Curve,
-    DetectionCosts,
     calibration_chart,
     curve_of,
     histogram_chart,
@@ -49,14 +49,17 @@ class Section(NamedTuple):
     worst: Mapping[str, list[tuple[float, str, str]]]  # score, enrollment, test; by what they are
 
 
-def list_section(number: int, reported: ReportedList, costs: DetectionCosts) -> Section:
+def list_section(number: int, reported: ReportedList, costs: MetricOptions) -> Section:
     """The section of one list, which must have labels."""
     scored = reported.scored
     scores, is_target = scored.scores, scored.trials.is_target
     curve = curve_of(scored, costs)
     assert is_target is not None  # else curve_of raises
     bayes = [
-        (bayes_threshold(prior, costs.miss, costs.false_alarm), f"actDCF({prior_name(prior)})")
+        (
+            bayes_threshold(prior, costs.miss_cost, costs.false_alarm_cost),
+            f"actDCF({prior_name(prior)})",
+        )
         for prior in costs.priors
     ]
     return Section(

@@ -12,6 +12,7 @@ from matplotlib import rc_context, rcParams
 from matplotlib.image import imread
 
 from simple_spk.data.trials import Trials
+from simple_spk.evaluation.bootstrap import MetricOptions
 from simple_spk.evaluation.error_rates import error_rates
 from simple_spk.evaluation.metrics import equal_error_rate
 from simple_spk.evaluation.score_files import ScoredTrials
@@ -21,7 +22,6 @@ from simple_spk.report.charts import (
     LIGHT,
     OWN_THRESHOLD,
     TICKS,
-    DetectionCosts,
     det_curve,
     det_limits,
     observed_ratios,
@@ -85,13 +85,13 @@ def test_limits_and_points_of_any_lists(rows):
 def test_operating_points_are_what_their_thresholds_give(rows, own):
     scores, labels = map(np.array, zip(*rows, strict=True))
     rates = error_rates(scores, labels)
-    points = operating_points(rates, DetectionCosts((0.01, 0.5)), own)
+    points = operating_points(rates, MetricOptions((0.01, 0.5)), own)
     assert [p.name for p in points] == ["EER", "minDCF(0.01)", "minDCF(0.5)", OWN_THRESHOLD]
     for point in points:
         assert point.miss_rate == np.mean(scores[labels] < point.threshold)
         assert point.false_alarm_rate == np.mean(scores[~labels] >= point.threshold)
     assert points[-1].threshold == own
-    assert len(operating_points(rates, DetectionCosts((0.01,)))) == 2
+    assert len(operating_points(rates, MetricOptions((0.01,)))) == 2
 
 
 def scored(seed: int = 0, labeled: bool = True) -> ScoredTrials:

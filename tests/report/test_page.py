@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simple_spk.data.trials import Trials, read_trials, speakers_of_recordings
+from simple_spk.evaluation.bootstrap import MetricOptions
 from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.score_files import ScoredTrials
 from simple_spk.report.breakdown import breakdown
-from simple_spk.report.charts import DetectionCosts
 from simple_spk.report.metadata import Metadata, read_metadata
 from simple_spk.report.page import write_report
 from simple_spk.report.sections import WORST_TRIALS, ReportedList
@@ -161,7 +161,7 @@ def test_the_page_says_what_was_evaluated(full_page, tmp_path):
     for fact in ("a model", "cosine", "0.25", "0.01, 0.05", "easy", "hard", "0f" * 32):
         assert fact in facts
     assert "2024-05-06" in facts and "700 resamplings" in full_page
-    costs = DetectionCosts(priors=(0.1,), miss=10.0)
+    costs = MetricOptions(priors=(0.1,), miss_cost=10.0)
     one = random_scored()
     figures = summary(one.scores, one.trials.is_target, priors=(0.1,), miss_cost=10.0)
     text = page_of(tmp_path / "r.html", ReportedList(one, figures), costs=costs)
