@@ -207,7 +207,7 @@ def _refuse_unknown(variant: Variant, overrides: Overrides) -> None:
         key = option.removeprefix("--").partition("=")[0]
         if key not in known:
             raise ValueError(
-                f"--{key} is no key of {variant.yaml}: correct it, or leave out the experiments "
+                f"--{key} is not a key of {variant.yaml}: correct it, or leave out the experiments "
                 "without it"
             )
 

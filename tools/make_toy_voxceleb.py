@@ -29,7 +29,7 @@ def make_toy_voxceleb(source: Path, target: Path) -> None:
     if target.exists():
         return
     if not (source / "toy_corpus.json").is_file():
-        raise SystemExit(f"{source} is no toy corpus: python tools/make_toy_corpus.py {source}")
+        raise SystemExit(f"{source} is not a toy corpus: python tools/make_toy_corpus.py {source}")
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     seed = json.loads((source / "toy_corpus.json").read_text())["seed"]

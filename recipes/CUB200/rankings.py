@@ -24,7 +24,7 @@ def read_rankings(path: str | Path) -> dict[str, Ranking]:
                         f"{' '.join(fields)[:100]!r}"
                     ) from None
     except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no file of rankings: {error}") from error
+        raise ValueError(f"{path} is not a file of rankings: {error}") from error
     if not rankings:
         raise ValueError(f"{path} is empty: train to the end first")
     return rankings

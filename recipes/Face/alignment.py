@@ -134,7 +134,7 @@ def read_landmarks(path: str | Path) -> dict[str, NDArray[np.float32]]:
                     raise ValueError(f"line {lines.line_num}: {name} is there twice")
                 landmarks[without_suffix(name)] = values.reshape(5, 2)
     except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path} is no table of landmarks: {error}") from error
+        raise ValueError(f"{path} is not a table of landmarks: {error}") from error
     if not landmarks:
         raise ValueError(f"{path} holds no landmarks")
     return landmarks

@@ -127,7 +127,7 @@ def _lfw_pairs(lines: Sequence[Sequence[str]]) -> PairList:
     for number, fields in enumerate(lines[1:]):
         same = number // per_kind % 2 == 0
         if len(fields) != (3 if same else 4):
-            raise ValueError(f"line {number + 2} is no pair of {'one' if same else 'two'}")
+            raise ValueError(f"line {number + 2} is not a pair of {'one' if same else 'two'}")
         one, other = (fields[0], fields[1]), (fields[-2] if not same else fields[0], fields[-1])
         first.append(_lfw_name(*one))
         second.append(_lfw_name(*other))

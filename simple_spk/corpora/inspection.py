@@ -113,7 +113,7 @@ def inspect_files(
     try:
         yield from tqdm(facts, "inspect", len(paths), unit="file")
     except BrokenProcessPool as error:
-        reason = "a process that inspects audio was killed, probably for want of memory"
+        reason = "a process that inspects audio was killed, probably because memory ran out"
         raise OSError(f"{reason}: give fewer --processes") from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -125,7 +125,7 @@ def fault_of(error: AudioError | OSError) -> Fault:
         return error.kind, error.details
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
         return "unreadable", f"cannot be read ({error.strerror})"
-    return "vanished", "is gone, or a link to nothing"
+    return "vanished", "is gone, or a broken link"
 
 
 def length_fault(seconds: float, shortest_seconds: float) -> Fault | None:

@@ -73,7 +73,9 @@ def prepare_lhotse(cuts: Path, target: Path, workers: int = 8) -> PreparedCorpus
     """
     stem = next((cuts.name.removesuffix(s) for s in SUFFIXES if cuts.name.endswith(s)), None)
     if not stem:
-        raise ValueError(f"{cuts} is no cut manifest by its name: expected NAME.jsonl or .jsonl.gz")
+        raise ValueError(
+            f"{cuts} does not have the name of a cut manifest: expected NAME.jsonl or .jsonl.gz"
+        )
     rows: dict[str, _Row] = {}
     faults: list[Quarantined] = []
 

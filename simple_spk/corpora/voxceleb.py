@@ -169,7 +169,7 @@ def _size_and_mtime(entry: os.DirEntry[str]) -> tuple[int, int]:
 
 
 def _entries(folder: Path, ignored: Counter[str]) -> Iterator[os.DirEntry[str]]:
-    """The entries of a folder; what is no folder is counted as ignored."""
+    """The entries of a folder; anything else is counted as ignored."""
     try:
         with os.scandir(folder) as entries:
             yield from entries

@@ -37,7 +37,7 @@ def explain_worker_failures() -> Iterator[None]:
                 "(docker run --shm-size=8g)"
             ) from error
         if "DataLoader worker" in reason:
-            raise OSError(f"{reason}: was memory short? give fewer --workers") from error
+            raise OSError(f"{reason}: did memory run out? give fewer --workers") from error
         raise
 
 

@@ -69,7 +69,9 @@ def _ark_entries(path: Path) -> Iterator[tuple[str, NDArray[np.floating]]]:
             try:
                 name = kaldiio.matio.read_token(file)
             except UnicodeDecodeError as error:
-                raise ValueError(f"{path} is no Kaldi archive ({error}): make it again") from error
+                raise ValueError(
+                    f"{path} is not a Kaldi archive ({error}): make it again"
+                ) from error
             if name is None:
                 return
             name = name.strip(" \t\r\n")  # in text archives, the end of the line before
@@ -126,8 +128,8 @@ def _array(path: Path, name: str, file: IO[bytes]) -> NDArray[np.floating]:
     file.seek(place)
     if not (start.startswith(b"\0B") or start.lstrip().startswith(b"[")):
         raise ValueError(
-            f"{path}: the entry {name} is no vector of Kaldi: pickles, audio and other things are "
-            "not opened"
+            f"{path}: the entry {name} is not a vector of Kaldi: pickles, audio and other things "
+            "are not opened"
         )
     try:
         array = _kaldiio().matio.read_kaldi(file)

@@ -30,7 +30,9 @@ class Shard(NamedTuple):
         """
         count = len(items)
         if count < self.total:
-            raise ValueError(f"{count} recordings have no {self.total} parts: ask for less")
+            raise ValueError(
+                f"{count} recordings cannot be divided into {self.total} parts: ask for fewer"
+            )
         first = count * (self.number - 1) // self.total
         return items[first : count * self.number // self.total]
 
@@ -40,7 +42,7 @@ class NamedRecordings(NamedTuple):
 
     ids: list[str]
     paths: list[Path]
-    left_out: tuple[Path, ...] = ()  # files of folders that are no recordings by their names
+    left_out: tuple[Path, ...] = ()  # files of folders whose names are not those of recordings
 
 
 def find_recordings(sources: Sequence[Path]) -> NamedRecordings:
@@ -82,7 +84,7 @@ def _of_list(path: Path) -> NamedRecordings:
     """The recordings of a text file with a path, or an id and a path, in each line."""
     text = read_file(path, "list", LARGEST_BYTES).decode("utf-8-sig", errors="surrogateescape")
     if "\0" in text:
-        raise ValueError(f"{path} is not a text: is it a list?")
+        raise ValueError(f"{path} is not a text file: name a list")
     if text.count("\n") > MOST_RECORDINGS:
         raise ValueError(f"{path} has over {MOST_RECORDINGS} lines: split it")
     lines = [line.strip() for line in text.split("\n") if line.strip()]

@@ -262,7 +262,7 @@ def read_file_table(
         )
         name, count = counts.most_common(1)[0]
         if count > 1:
-            raise ValueError(f"{path}: the {id_column} {name} stands in {count} rows, not in one")
+            raise ValueError(f"{path}: the {id_column} {name} is in {count} rows, not in one")
     del hashes, id_hashes  # before numpy widens the codes below, which takes as much memory
     words = code_of_class.words()
     order = sorted(range(len(words)), key=words.__getitem__)

@@ -219,7 +219,7 @@ class Calibration:
         """Read a file of ``save``; whatever is not one is a ValueError."""
         path = Path(path)
         content = read_file(path, "calibration file", LARGEST_BYTES)
-        try:  # text that is no UTF-8 or no JSON is a ValueError too
+        try:  # text that is not UTF-8 or not JSON is a ValueError, too
             return cls.from_plain(json.loads(content.decode()))
         except (ValueError, RecursionError) as error:
             raise ValueError(

@@ -39,7 +39,7 @@ def read_enrollments(path: str | Path) -> Enrollments:
         if not recordings:
             problem = "expected 'model recording ...'"
         elif model in recordings_of_model:
-            problem = f"but {model} stands in an earlier line: put its recordings into one"
+            problem = f"but {model} is in an earlier line: put its recordings into one"
         elif len(set(recordings)) < len(recordings):
             problem = "but a recording counts once: remove the repetition"
         if problem:
@@ -139,14 +139,14 @@ def _groups(trials: Trials, enrolled: Enrollments) -> tuple[list[list[str]], NDA
     unknown = [name for name in models if name not in of_model]
     if unknown:
         raise ValueError(
-            f"{len(unknown)} names on the enroll side of {trials.path} are no models of "
+            f"{len(unknown)} names on the enroll side of {trials.path} are not models of "
             f"{enrolled.path} (first: {', '.join(unknown[:3])}): add their lines"
         )
     both = trials.test[is_model[trials.test]]
     if len(both):
         raise ValueError(
-            f"{trials.path}: {trials.ids[both[0]]} is a model of {enrolled.path}, but stands on "
-            "the test side too, where recordings do: rename one of them"
+            f"{trials.path}: {trials.ids[both[0]]} is a model of {enrolled.path}, but is on "
+            "the test side, too, where recordings do: rename one of them"
         )
     named = zip(trials.ids, is_model.tolist(), strict=True)
     return [of_model[name] if model else [name] for name, model in named], is_model

@@ -270,7 +270,7 @@ def _crossing(miss_rates: Rates, false_alarm_rates: Rates) -> tuple[int, float, 
 def _convex_hull(rates: ErrorRates) -> tuple[Rates, Rates]:
     """Miss and false alarm rates (v,) at the corners of the lower convex hull, accept-all first.
 
-    A point on or above the line between its neighbors is no corner. Dropping all such points at
+    A point on or above the line between its neighbors is not a corner. Dropping all such points at
     once, again and again, clears most of the curve in a few passes. A curve that gives way one
     point per pass would make that quadratic, so a stack finishes what no longer shrinks fast.
     """

@@ -109,7 +109,7 @@ def typicality(embeddings: NDArray[np.floating], background: str) -> Values:
     size = embeddings.shape[1]
     if not len(flat) or len(flat) % size:
         raise ValueError(
-            f"the calibration has a background of {len(flat)} numbers, which are no embeddings of "
+            f"the calibration has a background of {len(flat)} numbers, which are not embeddings of "
             f"{size}: it is of another model; train it again"
         )
     others = flat.reshape(-1, size)
@@ -131,6 +131,6 @@ def is_background(text: str) -> bool:
     """Whether a text is one of ``pack_background``."""
     try:
         numbers = np.frombuffer(base64.b64decode(text, validate=True), "<f2")
-    except ValueError:  # no base64, no ASCII, or half a number
+    except ValueError:  # not base64, not ASCII, or half a number
         return False
     return bool(np.isfinite(numbers).all())

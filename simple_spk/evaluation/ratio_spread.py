@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Values = NDArray[np.float64]
-CONSTANT = "constant"  # the name of the weight that is no measure's
+CONSTANT = "constant"  # the name of the weight that belongs to no measure
 # Shares of a class above the values that are stored.
 SHARES: tuple[float, ...] = (0.999, 0.997, 0.99, 0.97, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 SHARES += (0.1, 0.05, 0.03, 0.02)

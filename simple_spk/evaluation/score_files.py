@@ -170,7 +170,8 @@ def _rows_of(trials: Trials, found: Trials) -> NDArray[np.int64]:
     if len(surplus):
         raise ValueError(
             f"{found.path}, line {surplus[0] + 1}: found a score for {name_of(found, surplus[0])}, "
-            f"which is no trial of {trials.path} ({len(surplus)} such lines): name the scored list"
+            f"which is not a trial of {trials.path} ({len(surplus)} such lines): name the "
+            "scored list"
         )
     if trials.is_target is not None and found.is_target is not None:
         wrong = np.flatnonzero(found.is_target[rows] != trials.is_target)

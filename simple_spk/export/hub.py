@@ -20,7 +20,7 @@ def check_push(name: str) -> None:
     if not is_name:
         what = "letters, digits, '-', '_' and '.', such as ann/voices-1"
         raise ValueError(
-            f"{name!r} is no name on the Hugging Face Hub: expected owner/name of {what}"
+            f"{name!r} is not a name on the Hugging Face Hub: expected owner/name of {what}"
         )
     if get_token() is None:
         raise ValueError(
@@ -44,7 +44,7 @@ def push_folder(folder: Path, name: str, public: bool = False) -> str:
         commit = upload_folder(repo_id=name, folder_path=folder, commit_message=message)
     except (OSError, ValueError, HTTPError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
-        cure = "see to the network, and try again"
+        cure = "check the network, and try again"
         if status in (401, 403):
             owner = name.split("/")[0]
             cure = f"use a token with write access to the repositories of {owner} ({TOKENS})"

@@ -197,4 +197,4 @@ def read_parity(path: Path) -> dict[str, NDArray[Any]]:
     match shapes:
         case {"waveforms": (n, _), "lengths": (m,), "embeddings": (k, _)} if n == m == k > 0:
             return parity
-    raise ValueError(f"{path} holds {shapes}, which is no parity check: export the model again")
+    raise ValueError(f"{path} holds {shapes}, which is not a parity check: export the model again")

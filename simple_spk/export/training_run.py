@@ -123,7 +123,7 @@ def _build(settings_file: Path, name: str, entry: Any, is_held: bool | None) -> 
         found = re.fullmatch(r"!new:((?:\w+\.)+\w+)", tag)
     if found is None:
         raise ValueError(
-            f"{settings_file}: {name} is no class of simple_spk with its arguments: let python "
+            f"{settings_file}: {name} is not a class of simple_spk with its arguments: let python "
             "train.py YAML --test_only write RUN/model, and export that"
         )
     arguments = {key: value for key, value in entry.items() if key != ""}

@@ -447,6 +447,6 @@ def resolve(model: str | Path) -> Path:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise OSError(
             f"no folder {model}, and no such model from the Hugging Face Hub ({reason}): correct "
-            "the name, or see to the network"
+            "the name, or check the network"
         ) from error
     return Path(fetched)

@@ -26,8 +26,8 @@ def own_encoder(where: str, class_name: Any) -> type[nn.Module] | None:
     module, name = found["module"], found["name"]
     if module not in (one.strip() for one in os.environ.get(LISTED, "").split(",")):
         raise ValueError(
-            f"{where}: {class_name} is no encoder of simple_spk. If you trust the module {module}, "
-            f"allow its import: export {LISTED}={module}"
+            f"{where}: {class_name} is not an encoder of simple_spk. If you trust the module "
+            f"{module}, allow its import: export {LISTED}={module}"
         )
     try:
         cls = getattr(importlib.import_module(module), name, None)

@@ -59,6 +59,6 @@ def open_safetensors(path: Path, what: str, cure: str, framework: str = "numpy")
     with path.open("rb") as file:
         header_bytes = int.from_bytes(file.read(8), "little")
     if header_bytes > LARGEST_HEADER_BYTES:
-        raise ValueError(f"{path} is no safetensors file, or its header is too large: {cure}")
+        raise ValueError(f"{path} is not a safetensors file, or its header is too large: {cure}")
     with safe_open(path, framework=framework) as tensors:
         yield tensors

@@ -49,7 +49,7 @@ def atomic_write(path: str | Path, durable: bool = True) -> Iterator[Path]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(name)
     held = None
-    while held is None:  # until another writer does not take it for a dead one's, before its lock
+    while held is None:  # another writer may remove the file as a dead one's before it is locked
         partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
         held = _locked(partial)
     with held:

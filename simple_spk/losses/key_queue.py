@@ -34,7 +34,7 @@ class KeyQueue(nn.Module):
         self.size = size
         self.register_buffer("keys", torch.zeros(size, embedding_dim))
         self.register_buffer("labels", torch.zeros(size, dtype=torch.long))
-        self.register_buffer("enqueued", torch.zeros((), dtype=torch.long))  # ever, not: now
+        self.register_buffer("enqueued", torch.zeros((), dtype=torch.long))  # in all
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, labels: Tensor) -> Tensor:

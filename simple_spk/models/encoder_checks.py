@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Most are no multiples of usual strides; segments of 100 frames begin and end among them.
+# Most are not multiples of the usual strides; segments of 100 frames begin and end among them.
 LENGTHS = (211, 200, 97, 64, 63, 33, 16, 15, 9, 8, 2, 1)
 FILL = 7.0  # what follows a recording in its row
 LEAST_EFFECT = 1e-5  # relative, of a frame that changes much

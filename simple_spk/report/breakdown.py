@@ -179,7 +179,7 @@ def _labels(
     are_numbers = bool(np.isfinite(numbers[present]).all())
     are_whole = are_numbers and bool(np.char.isdecimal(values[present]).all())
     if (are_whole or not are_numbers) and _are_names(value, speakers):
-        return _Labels("names the speakers: it is no condition")
+        return _Labels("names the speakers: it is not a condition")
     left, right = value[trials.enroll], value[trials.test]
     both_known = (left >= 0) & (right >= 0)
     if len(present) > QUANTILES and are_numbers and both_known.any():

@@ -55,7 +55,7 @@ def _value(key: str, text: str) -> Any:
     try:
         return YAML().load(f"value: {text}")["value"]
     except (YAMLError, TypeError) as error:
-        reason = getattr(error, "problem", None) or "it is no YAML"
+        reason = getattr(error, "problem", None) or "it is not YAML"
         raise ValueError(f"--{key}={text.strip()} cannot be read: {reason}") from error
 
 
@@ -69,7 +69,7 @@ def check_settings(
     underscores only act.
     """
     text = path.read_text(encoding="utf-8")
-    keys = list(parse_tagged_yaml(text, path))  # raises if it is no YAML
+    keys = list(parse_tagged_yaml(text, path))  # raises if it is not YAML
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode), "it has keys"
     value_of = {key.value: value for key, value in root.value}

@@ -30,7 +30,9 @@ def decode_image(source: Path | bytes, path: str) -> Tensor:
             _require_usable(path, image)
             pixels = np.array(image.convert("RGB"))  # decodes; a truncated file fails here
     except UnidentifiedImageError as error:
-        raise ValueError(f"{path} is no image of a known format ({', '.join(FORMATS)})") from error
+        raise ValueError(
+            f"{path} is not an image of a known format ({', '.join(FORMATS)})"
+        ) from error
     except Exception as error:  # decoders raise many kinds of errors on damaged files
         if isinstance(error, ValueError) and str(error).startswith(path):  # ours
             raise

@@ -115,7 +115,9 @@ def read_scorable(path: Path) -> Scorable:
     try:
         arrays = list(read_arrays(path, Scorable._fields).values())
     except Exception as error:  # damaged files raise many kinds of errors
-        raise ValueError(f"{path} is no file of scorable images ({error}): train again") from error
+        raise ValueError(
+            f"{path} is not a file of scorable images ({error}): train again"
+        ) from error
     return Scorable(arrays[0].tolist(), *arrays[1:])
 
 

@@ -138,7 +138,7 @@ def test_what_cannot_be_diarized_or_sorted_is_named(
         ("at least 3 and at most 2", "diarize", spoken[0], "--min", "3", "--max", "2"),
         ("strictly between 0 and 1, not 1", "diarize", spoken[0], "--same-prior", "1"),
         ("no enrolled voices at", "diarize", spoken[0], "--voices", tmp_path / "none.db"),
-        ("(is no safetensors file", "diarize", spoken[0], "--voices", text),
+        ("(is not a safetensors file", "diarize", spoken[0], "--voices", text),
         ("no audio files below this folder", "cluster", empty),
         ("holds text, not audio", "cluster", text),
         ("strictly between 0 and 1, not 2", "cluster", spoken[0], "--same-prior", "2"),

@@ -98,7 +98,7 @@ def test_parts_of_different_runs_do_not_mix(
     model_folder: Path, corpus: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     embed = ("embed", corpus, "--model", model_folder, "-o", tmp_path / "parts", "--shard")
-    fails_naming(capsys, "6 recordings have no 7 parts", *embed, "1/7")
+    fails_naming(capsys, "6 recordings cannot be divided into 7 parts", *embed, "1/7")
     assert run(*embed, "1/2") == 0
     fails_naming(capsys, "not one of 3 parts", *embed, "1/3")
     with pytest.raises(ValueError, match=r"lacks 1 of 2 parts .*part-00002-of-00002"):

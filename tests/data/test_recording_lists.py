@@ -55,7 +55,7 @@ def test_commands_in_a_list_are_never_run(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "lists no recordings"),
-        (b"\xff\xfe\x00", "is not a text: is it a list"),
+        (b"\xff\xfe\x00", "is not a text file: name a list"),
         (b"a x.wav\nb\n", "expected an id and a path"),
         (b"a x.wav\na y.wav\n", r"2 recordings of .*wav\.scp have one id, a"),
     ],

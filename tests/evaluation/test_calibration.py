@@ -194,7 +194,7 @@ def test_a_background_tells_typical_channels_from_others() -> None:
         assert holds == all(0.003 < rate < 0.03 for rate in rates)
         assert trained.background == packed
     with pytest.raises(
-        ValueError, match="a background of 3 numbers, which are no embeddings of 24"
+        ValueError, match="a background of 3 numbers, which are not embeddings of 24"
     ):
         quality_measures(enroll, test, None, embeddings, None, pack_background(np.ones((1, 3))))
 

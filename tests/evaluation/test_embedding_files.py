@@ -202,7 +202,7 @@ def test_a_pickle_in_an_archive_is_refused_unopened(script: bool, tmp_path: Path
     if script:
         path = tmp_path / "e.scp"
         path.write_text(f"name {tmp_path / 'e.ark'}:5\n")
-    with pytest.raises(ValueError, match="entry name is no vector"):
+    with pytest.raises(ValueError, match="entry name is not a vector"):
         read_embeddings(path)
     assert not trace.exists()
 
@@ -213,7 +213,7 @@ def test_an_array_of_objects_in_an_archive_is_refused_unopened(tmp_path: Path) -
     np.save(buffer, np.array([Payload(trace)], dtype=object), allow_pickle=True)
     size = struct.pack("<BI", 4, buffer.tell())
     path.write_bytes(b"name NPY" + size + buffer.getvalue())
-    with pytest.raises(ValueError, match="entry name is no vector"):
+    with pytest.raises(ValueError, match="entry name is not a vector"):
         read_embeddings(path)
     assert not trace.exists()
 

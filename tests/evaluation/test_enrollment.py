@@ -112,7 +112,7 @@ def test_a_model_is_as_long_as_its_recordings_together(enrollments_file: Path) -
         ("m a b\nn\n", "line 2: found 'n'; expected 'model recording"),
         ("m a b\n\nn c\n", "line 2: found a blank line"),
         ("", "line 1: found a blank line"),
-        ("m a\nn b\nm c\n", "line 3: found 'm c'; but m stands in an earlier line"),
+        ("m a\nn b\nm c\n", "line 3: found 'm c'; but m is in an earlier line"),
         ("m a b a\n", "line 1: found 4 fields; but a recording counts once"),
     ],
 )
@@ -126,7 +126,7 @@ def test_models_and_recordings_that_do_not_fit_are_named(enrollments_file: Path)
     enrollments = read_enrollments(enrollments_file)
     with pytest.raises(ValueError, match=r"1 names on the enroll side .* \(first: r0\)"):
         embeddings_of_trials(make_trials([("m", "r2"), ("r0", "r2")]), EMBEDDINGS, enrollments)
-    with pytest.raises(ValueError, match=r"n is a model of .* but stands on the test side too"):
+    with pytest.raises(ValueError, match=r"n is a model of .* but is on the test side, too"):
         embeddings_of_trials(
             make_trials([("m", "r2"), ("n", "r0"), ("m", "n")]), EMBEDDINGS, enrollments
         )

@@ -202,7 +202,10 @@ def test_what_is_no_score_file_is_refused(tmp_path: Path, text: str, message: st
         ("a b 1\n", "no score for 1 of 2 trials of list.txt, the first in line 2: a c"),
         ("a b 1\nc a 1\n", "no score for 1 of 2"),
         ("a b 1\na z 1\n", "no score for 1 of 2"),
-        ("a b 1\na c 1\na z 2\n", "line 3: found a score for a z, which is no trial of list.txt"),
+        (
+            "a b 1\na c 1\na z 2\n",
+            "line 3: found a score for a z, which is not a trial of list",
+        ),
         ("b c 1\na b 1\na c 1\n", r"line 1: found a score for b c, .* \(1 such lines\)"),
         ("a c 1 nontarget\na b 1 nontarget\n", "line 2: .* label of a b than in list.txt, line 1"),
         ("1\n", "has 1 bare scores, but list.txt has 2 trials"),

@@ -214,9 +214,9 @@ def test_an_existing_repository_keeps_its_visibility_and_a_target_is_written_too
         ("owner/voices", None, "no token to push owner/voices with: .* 'hf auth login' or .*TOKEN"),
         ("owner/voices", "wrong", "not pushed .*the token is unknown.*: use a token with write"),
         ("owner/voices", "reader", "was not pushed .*the token only reads.*repositories of owner"),
-        ("voices", "writer", "'voices' is no name on the Hugging Face Hub: expected owner/name"),
-        ("owner/a/b", "writer", "'owner/a/b' is no name"),
-        ("owner/-x", "writer", "'owner/-x' is no name"),
+        ("voices", "writer", "'voices' is not a name on the Hugging Face Hub: expected owner/name"),
+        ("owner/a/b", "writer", "'owner/a/b' is not a name"),
+        ("owner/-x", "writer", "'owner/-x' is not a name"),
     ],
 )
 def test_a_refused_push_says_why_and_what_helps(
@@ -234,6 +234,6 @@ def test_a_hub_that_does_not_answer_is_named(model_folder: Path, tmp_path: Path)
     push = (*EXPORT, model_folder, tmp_path / "copy", "--push", "owner/voices")
     pushed = call(tmp_path, address, "writer", *push)
     assert pushed.returncode == 1
-    assert re.search(r"owner/voices was not pushed .*: see to the network", pushed.stderr)
+    assert re.search(r"owner/voices was not pushed .*: check the network", pushed.stderr)
     assert "Traceback" not in pushed.stderr
     assert (tmp_path / "copy/model.safetensors").is_file()  # what was exported is kept

@@ -166,7 +166,7 @@ def test_options_after_the_dashes_are_those_of_training():
 
 def test_an_option_that_one_of_the_losses_lacks_is_refused_before_any_is_trained(tmp_path):
     base = ROOT / "hparams/mini.yaml"
-    with pytest.raises(ValueError, match=r"--queue_size is no key of .*softmax\.yaml"):
+    with pytest.raises(ValueError, match=r"--queue_size is not a key of .*softmax\.yaml"):
         compare(base, ["softmax"], [1], tmp_path, ["--queue_size=64", "--precision=bf16"])
     assert not (tmp_path / "simple").exists()
 
@@ -219,7 +219,7 @@ def test_the_ablation_runs_and_failures_are_told(corpus, tmp_path, monkeypatch, 
     table = (tmp_path / "a/table.md").read_text()
     assert "| sharpness_3 |" in table and "| sharpness_2 |" in table
     code, errors = run_tool(*command, tmp_path / "b", *overrides, "--learning_rat=1")
-    assert code == 1 and "--learning_rat is no key of" in errors
+    assert code == 1 and "--learning_rat is not a key of" in errors
     code, errors = run_tool(*command, tmp_path / "b", *overrides, "--learning_rate=-1")
     assert code == 1 and "learning rate" in errors and "train.log" in errors
 

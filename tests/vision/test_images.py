@@ -73,7 +73,7 @@ def test_unusable_files_are_named_with_a_cure(tmp_path: Path, monkeypatch) -> No
     Image.fromarray(random[..., 0].astype(np.uint16)).save(tmp_path / "deep.png")
     for name, words in (
         ("cut.jpg", "truncated"),
-        ("text.jpg", "no image of a known format"),
+        ("text.jpg", "not an image of a known format"),
         ("empty.jpg", "is empty"),
         ("deep.png", "8 bits"),
     ):
@@ -100,7 +100,7 @@ def test_mistakes_in_a_table_name_the_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line 3: image is empty"):
         read_image_table(path)
     path.write_text("ID,image,class\na,a.png,x\na,b.png,x\n")
-    with pytest.raises(ValueError, match="the ID a stands in 2 rows"):
+    with pytest.raises(ValueError, match="the ID a is in 2 rows"):
         read_image_table(path)
     path.write_text("ID,wav,class\na,a.png,x\n")
     with pytest.raises(ValueError, match="lacks the columns image"):

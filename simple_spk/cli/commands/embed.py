@@ -36,7 +36,7 @@ def read_shard(text: str) -> Shard:
     shard = Shard(0, 0) if match is None else Shard(int(match[1]), int(match[2]))
     if not 1 <= shard.number <= shard.total:
         what = "expected I/N with I from 1 to N, such as 3/8"
-        raise ArgumentTypeError(f"{text!r} is no shard: {what}")
+        raise ArgumentTypeError(f"{text!r} is not a shard: {what}")
     return shard
 
 

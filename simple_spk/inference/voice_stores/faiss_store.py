@@ -149,7 +149,7 @@ class FaissStore(VoiceFile):
             file.seek(max(0, size))
             head = file.read(HEADER.size)
         if len(head) < HEADER.size or not head.startswith(MAGIC):
-            raise ValueError(f"{self.index_path} is no index: {cure}")
+            raise ValueError(f"{self.index_path} is not an index: {cure}")
         _, *kind, through, digest = HEADER.unpack(head)
         if digest != _digest(self.index_path, size):
             raise ValueError(f"{self.index_path} is damaged: {cure}")

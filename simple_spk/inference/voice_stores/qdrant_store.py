@@ -279,7 +279,7 @@ def _local_client(path: str) -> Any:
         raise BlockingIOError(
             f"another process uses the voices in qdrant:{path}: wait for it, or run a server"
         ) from error
-    atexit.register(client.close)  # which it cannot do later
+    atexit.register(client.close)  # at exit it is too late for its own finalizer
     return client
 
 

@@ -179,7 +179,7 @@ def _names(metadata: Mapping[str, str], arrays: Arrays) -> list[str]:
     names = json.loads(metadata.get("names", ""))
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not is_list or len(set(names)) < len(names):
-        raise ValueError("its names are no list of different names")
+        raise ValueError("its names are not a list of distinct names")
     for name in names:
         check_name(name)
     if set(arrays) not in ({*KINDS}, {*KINDS} - {"measures"}):

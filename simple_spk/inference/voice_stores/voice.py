@@ -248,7 +248,7 @@ def unknown_name(name: str, some: list[str]) -> ValueError:
 
 
 def check_name(name: object) -> None:
-    """Raise for what is no name."""
+    """Raise unless this can be a name."""
     is_text = isinstance(name, str) and name.encode(errors="replace").decode() == name
     if not (isinstance(name, str) and is_text and name.strip() and len(name) <= LARGEST_NAME):
         raise ValueError(

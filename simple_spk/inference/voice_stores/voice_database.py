@@ -43,7 +43,7 @@ class State(NamedTuple):
 
 
 class NotADatabaseError(ValueError):
-    """A file that is none of SQLite."""
+    """A file that is not an SQLite database."""
 
 
 class VoiceDatabase:
@@ -99,7 +99,7 @@ class VoiceDatabase:
         return State(self._expected, secrets.token_bytes(16), None, 0, 0, 0)
 
     def _state(self, db: sqlite3.Connection, write: bool) -> State | None:
-        """The state of the store, None before its first voice; raises if it is no store."""
+        """The state of the store, None before its first voice; raises if it is not a store."""
         what = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
         objects = db.execute(what).fetchall()
         if not objects and self._creates:

@@ -338,7 +338,7 @@ class VoiceFile(VoiceStore):
     def _all_keys(
         self, db: sqlite3.Connection, state: State, width: int
     ) -> Iterator[NDArray[np.float32]]:
-        """The keys of all slots in blocks; those of nobody are no numbers."""
+        """The keys of all slots in blocks; those of nobody are not numbers."""
         what = f"SELECT slot, {RECORD} FROM voices WHERE slot >= ? AND slot < ? ORDER BY slot"
         for start in range(0, state.slots, VOICES_AT_ONCE):
             stop = min(state.slots, start + VOICES_AT_ONCE)

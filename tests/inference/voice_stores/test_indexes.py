@@ -105,7 +105,10 @@ def test_an_index_is_exact_for_what_is_new_and_recalls_the_rest(kind: str, tmp_p
     index = store.index_path
     content = bytearray(index.read_bytes())
     content[len(content) // 2] ^= 1
-    for damaged, message in ((bytes(content), "is damaged: build it"), (b"text", "is no index")):
+    for damaged, message in (
+        (bytes(content), "is damaged: build it"),
+        (b"text", "is not an index"),
+    ):
         index.write_bytes(damaged)
         with pytest.raises(ValueError, match=message):
             list(store.search(new, 5))
