@@ -206,13 +206,7 @@ def _same_voices(
             for i, j in zip(_parts(first), _parts(second), strict=True)
         ]
     )
-    # A normal distribution through two quantiles of the upper tail. Few pairs are of one voice: if
-    # one speaker in twenty has a second name, 0.1 pairs per speaker, against 3 above the quantile.
-    tails = np.minimum([3.0 / count, 30.0 / count], [0.05, 0.3])
-    high, low = np.quantile(sample, 1.0 - tails)
-    high_deviate, low_deviate = norm.isf(tails)
-    sigma = max((high - low) / (high_deviate - low_deviate), 1e-9)
-    mean = high - high_deviate * sigma
+    mean, sigma = _normal_of_tail(sample, count)
     found: list[SuspectPair] = []
     lowest = mean + sigma * float(norm.isf(min(0.5, count / total)))
     for start in range(0, count, ROWS_AT_ONCE):
@@ -226,6 +220,19 @@ def _same_voices(
     fine = np.flatnonzero(expected <= false_share * np.arange(1, len(found) + 1))
     kept = int(fine[-1]) + 1 if len(fine) else 0
     return found[:kept], float(expected[kept - 1]) if kept else 0.0
+
+
+def _normal_of_tail(sample: NDArray[np.float64], speakers: int) -> tuple[float, float]:
+    """Mean and deviation of a normal distribution through two quantiles of the upper tail.
+
+    Few pairs are of one voice: if one speaker in twenty has a second name, 0.1 pairs per speaker,
+    against 3 above the quantile.
+    """
+    tails = np.minimum([3.0 / speakers, 30.0 / speakers], [0.05, 0.3])
+    high, low = np.quantile(sample, 1.0 - tails)
+    high_deviate, low_deviate = norm.isf(tails)
+    sigma = max(float((high - low) / (high_deviate - low_deviate)), 1e-9)
+    return float(high - high_deviate * sigma), sigma
 
 
 def _parts(rows: Rows) -> list[Rows]:
