@@ -119,7 +119,7 @@ def test_an_index_is_exact_for_what_is_new_and_recalls_the_rest(kind: str, tmp_p
         store.build("tree")
 
 
-@pytest.mark.parametrize("kind", faiss_store.KINDS)
+@pytest.mark.parametrize("kind", faiss_store.INDEX_KINDS)
 @pytest.mark.parametrize("count", [1, 20])
 def test_an_index_of_few_voices_has_them_all(
     kind: str, count: int, tmp_path: Path, capfd: Capture
