@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("manifest", type=Path, metavar="CSV")
     parser.add_argument("lists", type=Path, nargs="+", metavar="LIST")
     parser.add_argument("--model", metavar="MODEL")
-    parser.add_argument("--same-prior", type=float, default=0.5)
+    parser.add_argument("--same-prior", type=float, help="(default 0.1)")
     options = parser.parse_args()
     manifest, extractor = read_manifest(options.manifest), Extractor.load(options.model)
     speaker_of = {

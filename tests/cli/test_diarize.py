@@ -137,10 +137,12 @@ def test_what_cannot_be_diarized_or_sorted_is_named(
         ("at least one speaker, not 0", "diarize", spoken[0], "--speakers", "0"),
         ("at least 3 and at most 2", "diarize", spoken[0], "--min", "3", "--max", "2"),
         ("strictly between 0 and 1, not 1", "diarize", spoken[0], "--same-prior", "1"),
+        ("add --voices", "diarize", spoken[0], "--far", "0.01"),
         ("no enrolled voices at", "diarize", spoken[0], "--voices", tmp_path / "none.db"),
         ("(is not a safetensors file", "diarize", spoken[0], "--voices", text),
         ("no audio files below this folder", "cluster", empty),
         ("holds text, not audio", "cluster", text),
+        ("1 recordings cannot be of 2", "cluster", spoken[0], "--speakers", "2"),
         ("strictly between 0 and 1, not 2", "cluster", spoken[0], "--same-prior", "2"),
     ):
         fails_naming(capsys, message, *arguments, "--model", calibrated_folder)

@@ -25,10 +25,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(parser, "audio FOLDER|FILE|LIST", what, nargs="+")
     add_value(parser, "--speakers N", "the number of speakers (default: found)", int)
     what = (
-        "prior probability that two recordings have the same speaker (default 0.5); lower it if "
-        "different speakers are joined"
+        "prior probability that two recordings have the same speaker (default 0.1); lower it if "
+        "different speakers are joined, raise it if one speaker is divided"
     )
-    add_value(parser, "--same-prior P", what, float, default=0.5)
+    add_value(parser, "--same-prior P", what, float)
     group = parser.add_argument_group("output")
     what = "table to write: recording, speaker, evidence, likeliest other speaker, doubtful"
     add_value(group, "-o --output CSV", what)

@@ -46,6 +46,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Diarize, write what is asked for, and print who speaks how long, or when."""
+    if options.voices is None and (options.far is not None or options.prior is not None):
+        raise ValueError("--far and --prior are for names: add --voices, or leave them out")
     outputs = [options.rttm, options.json, options.page]
     voices = None if options.voices is None else file_of(options.voices)
     check_outputs(outputs, [options.recording, *([voices] if voices else [])])
