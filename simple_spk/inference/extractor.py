@@ -273,7 +273,8 @@ class Extractor:
         doubts = self._doubts(name, side)
         if doubts and not force:
             raise ValueError(
-                f"{name} is not enrolled: {'; '.join(doubts)}. Correct it, or enroll anyway (--force, force=True)"
+                f"{name} is not enrolled: {'; '.join(doubts)}. Correct it, or enroll anyway "
+                "(--force, force=True)"
             )
         for doubt in doubts:
             logger.warning("%s is enrolled although %s", name, doubt)

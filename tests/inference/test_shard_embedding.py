@@ -133,6 +133,7 @@ def test_the_slurm_job_starts_torchrun_and_is_queued_again_before_its_time_is_ov
     if not in_time:
         os.killpg(job.pid, signal.SIGKILL)  # the rest of the job, as Slurm does
     lines = (tmp_path / "out.txt").read_text().splitlines()
-    started = "srun torchrun --nnodes=2 --nproc_per_node=8 --max-restarts=3 --rdzv_backend=c10d --rdzv_id=7"
-    assert lines[0].startswith(f"{started} --rdzv_endpoint=n1:29500 train.py hparams/")
+    started = "srun torchrun --nnodes=2 --nproc_per_node=8 --max-restarts=3 --rdzv_backend=c10d"
+    place = "--rdzv_id=7 --rdzv_endpoint=n1:29500"
+    assert lines[0].startswith(f"{started} {place} train.py hparams/")
     assert lines[1:] == ([] if in_time else ["scontrol requeue 7"])
