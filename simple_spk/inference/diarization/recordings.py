@@ -18,7 +18,7 @@ SCORES_AT_ONCE = 2**22  # in memory: 16 MB, and some times as much while they ar
 MOST_COMPARED = 200  # groups for a recording, those of the highest mean scores
 LEAST_EVIDENCE = float(np.log(2.0))  # below it, there is no evidence either way
 # Prior of one speaker for two recordings, as if they were of 10 speakers. Of 0.02 to 0.5, this one
-# had the highest adjusted Rand index on validation speakers (RESULTS.md).
+# sorted lists of many validation speakers best (RESULTS.md).
 SAME_PRIOR = 0.1
 
 
