@@ -1,14 +1,18 @@
-"""torchrun restarts a job whose worker was killed; it ends as an uninterrupted one."""
+"""torchrun restarts a job that lost a worker or a node; it ends as an uninterrupted one."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
+
+from tools.make_toy_corpus import make_toy_corpus
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = [
@@ -19,14 +23,14 @@ OPTIONS = [
 ]
 
 
-def start(corpus: Path, output: Path) -> subprocess.Popen[bytes]:
-    """A job of two workers that may be restarted once."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    launcher += ["--nproc_per_node=2", "--max-restarts=1", "--monitor-interval=0.1"]
+def start(corpus: Path, output: Path, *launcher: str) -> subprocess.Popen[bytes]:
+    """An agent of torchrun, by default of a whole job of two workers that may be restarted once."""
+    launcher = launcher or ("--standalone", "--nproc_per_node=2", "--max-restarts=1")
+    command = [sys.executable, "-m", "torch.distributed.run", "--monitor-interval=0.1", *launcher]
     folders = f"--data_folder={corpus}", f"--output_folder={output}"
-    with (output.parent / f"{output.name}.txt").open("wb") as log:
+    with (output.parent / f"{output.name}.txt").open("ab") as log:
         return subprocess.Popen(
-            [*launcher, "train.py", "hparams/mini.yaml", *folders, *OPTIONS],
+            [*command, "train.py", "hparams/mini.yaml", *folders, *OPTIONS],
             cwd=ROOT,
             env=os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
             stdout=log,
@@ -40,25 +44,76 @@ def workers_of(agent: int) -> list[int]:
     return [int(child) for child in children]
 
 
-def test_a_job_whose_worker_is_killed_ends_with_the_same_weights(tmp_path: Path) -> None:
-    from tools.make_toy_corpus import make_toy_corpus
-
-    corpus, whole, killed = (tmp_path / name for name in ("corpus", "whole", "killed"))
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "corpus"
     make_toy_corpus(
-        corpus, train_speakers=6, valid_speakers=2, test_speakers=2, recordings_per_speaker=3
+        folder, train_speakers=6, valid_speakers=2, test_speakers=2, recordings_per_speaker=3
     )
-    unbroken, job = start(corpus, whole), start(corpus, killed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def weights(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """Those of an uninterrupted job."""
+    output = tmp_path_factory.mktemp("whole") / "whole"
+    log = output.with_suffix(".txt")
+    assert start(corpus, output).wait(120) == 0, log.read_text()
+    assert "Loading a checkpoint from" not in log.read_text()
+    return load_file(output / "model/model.safetensors")
+
+
+def wait_for_checkpoint(output: Path, job: subprocess.Popen[bytes]) -> None:
+    """Until the job has saved a checkpoint."""
     deadline = time.monotonic() + 120
-    while not any((killed / "checkpoints").glob("CKPT*")):
+    while not any((output / "checkpoints").glob("CKPT*")):
         assert job.poll() is None and time.monotonic() < deadline, "no checkpoint appeared"
         time.sleep(0.01)
+
+
+def check_resumed(output: Path, weights: dict[str, torch.Tensor]) -> None:
+    """Raise unless a job went on from a checkpoint and ended with these weights."""
+    log = output.with_suffix(".txt").read_text()
+    assert "Loading a checkpoint from" in log, log
+    found = load_file(output / "model/model.safetensors")
+    assert found.keys() == weights.keys()
+    for name in found:
+        assert torch.equal(found[name], weights[name]), name
+
+
+def test_a_job_whose_worker_is_killed_ends_with_the_same_weights(
+    corpus: Path, weights: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    output = tmp_path / "killed"
+    job = start(corpus, output)
+    wait_for_checkpoint(output, job)
     os.kill(workers_of(job.pid)[-1], signal.SIGKILL)
-    assert job.wait(120) == 0, (tmp_path / "killed.txt").read_text()
-    assert unbroken.wait(120) == 0, (tmp_path / "whole.txt").read_text()
-    logs = [(tmp_path / f"{folder.name}.txt").read_text() for folder in (whole, killed)]
-    assert ["exitcode: -9" in log for log in logs] == [False, True]
-    assert ["Loading a checkpoint from" in log for log in logs] == [False, True], logs[1]
-    first, second = (load_file(folder / "model/model.safetensors") for folder in (whole, killed))
-    assert first.keys() == second.keys()
-    for name in first:
-        assert torch.equal(first[name], second[name]), name
+    assert job.wait(120) == 0, output.with_suffix(".txt").read_text()
+    assert "exitcode: -9" in output.with_suffix(".txt").read_text()
+    check_resumed(output, weights)
+
+
+def test_a_job_goes_on_when_a_lost_node_comes_back(
+    corpus: Path, weights: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    """Two nodes of one worker each; one is killed with its agent, and started anew."""
+    output = tmp_path / "lost"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        endpoint = f"--rdzv_endpoint=127.0.0.1:{probe.getsockname()[1]}"
+    node = ("--nnodes=2", "--nproc_per_node=1", "--max-restarts=3", "--rdzv_backend=c10d", endpoint)
+    first = start(corpus, output, *node, "--rdzv_conf=is_host=true")  # it is not the one to fail
+    second = start(corpus, output, *node, "--rdzv_conf=is_host=false")
+    agents = [first, second]
+    try:
+        wait_for_checkpoint(output, first)
+        for process in (second.pid, *workers_of(second.pid)):
+            os.kill(process, signal.SIGKILL)
+        second.wait()
+        agents.append(start(corpus, output, *node, "--rdzv_conf=is_host=false"))
+        for agent in (first, agents[-1]):
+            assert agent.wait(180) == 0, output.with_suffix(".txt").read_text()
+    finally:
+        for agent in agents:
+            agent.kill()
+    check_resumed(output, weights)
