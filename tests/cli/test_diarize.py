@@ -10,6 +10,7 @@ import soundfile
 
 from simple_spk.inference.diarization.conversation import read_conversation
 from simple_spk.inference.extractor import Extractor
+from simple_spk.inference.model_folder import load_model, save_model
 from tests.command_line import Capture, fails_naming, run
 
 
@@ -148,3 +149,19 @@ def test_what_cannot_be_diarized_or_sorted_is_named(
         fails_naming(capsys, message, *arguments, "--model", calibrated_folder)
     assert run("cluster", spoken[0], "--model", calibrated_folder) == 0
     assert "1 recording of 1 speaker; 0 doubtful" in capsys.readouterr().out
+
+
+def test_recordings_are_sorted_with_a_prior_that_only_a_calibration_needs(
+    calibrated_folder: Path, spoken: list[Path], tmp_path: Path
+) -> None:
+    """The default is the stated prior, not an even one; a model without calibration needs none."""
+
+    def evidence(*options: object) -> list[float]:
+        table = tmp_path / "sorted.csv"
+        assert run("cluster", *spoken, "--model", calibrated_folder, "-o", table, *options) == 0
+        with table.open(newline="") as file:
+            return [float(row["evidence"]) for row in csv.DictReader(file)]
+
+    assert evidence() == evidence("--same-prior", "0.1") != evidence("--same-prior", "0.5")
+    save_model(tmp_path / "plain", load_model(calibrated_folder)._replace(calibration=None))
+    assert run("cluster", *spoken, "--model", tmp_path / "plain") == 0
