@@ -5,9 +5,7 @@ if it is at hand, noise otherwise.
 """
 
 import argparse
-import os
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -19,8 +17,8 @@ from tools.benchmarks.measure import Row, in_turns
 
 def run(options: argparse.Namespace) -> list[Row]:
     """One row for each codec: milliseconds by bit rate."""
-    data = options.data or os.environ.get("SIMPLE_SPK_DATA")
-    recordings = sorted(Path(data).glob("speech/speechocean762/*/*.ogg")) if data else []
+    data = options.data
+    recordings = sorted(data.glob("speech/speechocean762/*/*.ogg")) if data else []
     if recordings:
         crop = read_crop(recordings[0], 2 * SAMPLE_RATE, 0.5, SAMPLE_RATE)
     else:

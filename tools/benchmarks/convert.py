@@ -29,13 +29,14 @@ def run(options: argparse.Namespace) -> list[Row]:
 
     The start of our worker process, once in a run, is measured and taken off.
     """
-    data = options.data or os.environ.get("SIMPLE_SPK_DATA")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        sources = _make_sources(folder / "m4a", Path(data) if data else None)
+        sources = _make_sources(folder / "m4a", options.data)
         for audio_format in ("flac", "wav"):
-            rows += _compare(folder, sources, audio_format, "speech" if data else "noisy tones")
+            rows += _compare(
+                folder, sources, audio_format, "speech" if options.data else "noisy tones"
+            )
     return rows
 
 

@@ -7,7 +7,6 @@ similar length, features in memory. All embed the same recordings, in turns, to 
 """
 
 import argparse
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +39,7 @@ def run(options: argparse.Namespace) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         for name, (shape, count) in MODELS.items():
             torch.manual_seed(0)
-            paths, seconds = write_recordings(Path(folder), count, data_folder(options))
+            paths, seconds = write_recordings(Path(folder), count, options.data)
             candidates = extract_candidates(ResNet(**shape).eval(), paths, seconds)
             times = in_turns(candidates, rounds=3)
             rows += [
@@ -104,7 +103,7 @@ def extract_candidates(
     }
 
 
-def write_recordings(folder: Path, count: int, data: Path) -> tuple[list[Path], np.ndarray]:
+def write_recordings(folder: Path, count: int, data: Path | None) -> tuple[list[Path], np.ndarray]:
     """Flac files of speech, and their lengths in seconds."""
     random = np.random.default_rng(0)
     seconds = random.uniform(SHORTEST_SECONDS, LONGEST_SECONDS, count).round(2)
@@ -114,15 +113,10 @@ def write_recordings(folder: Path, count: int, data: Path) -> tuple[list[Path], 
     return paths, seconds
 
 
-def data_folder(options: argparse.Namespace) -> Path:
-    """Where real speech may lie."""
-    return options.data or Path(os.environ.get("SIMPLE_SPK_DATA", "no data"))
-
-
-def speech(seconds: float, sample_rate: int, data: Path, seed: int) -> NDArray[np.float32]:
-    """So much real speech (samples,), if there is any in ``data``, else noise like it."""
+def speech(seconds: float, sample_rate: int, data: Path | None, seed: int) -> NDArray[np.float32]:
+    """So much real speech (samples,), if there is a folder of it, else noise like it."""
     wanted = int(seconds * sample_rate)
-    files = sorted((data / "speech").rglob("*.ogg"))[:400]
+    files = sorted((data / "speech").rglob("*.ogg"))[:400] if data else []
     if files:
         start = 9 * seed % len(files)
         some = [read_recording(file, sample_rate) for file in files[start : start + 8]]

@@ -22,10 +22,11 @@ from simple_spk.inference.model_folder import save_model
 from simple_spk.models.fbank import Fbank
 from simple_spk.models.resnet import ResNet
 from simple_spk.models.similarity import GeneralizedInnerProduct
-from tools.benchmarks.extract import data_folder, speech
+from tools.benchmarks.extract import speech
 from tools.benchmarks.measure import Row
 from tools.write_m4a import write_m4a
 
+THREADS = 1
 HOUR, MINUTE = 3600, 60
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> list[Row]:
         torch.manual_seed(0)
         full = Model(Fbank(), ResNet(), GeneralizedInnerProduct(), None)
         save_model(folder / "full", full)
-        recordings = write_long(folder, data_folder(options))
+        recordings = write_long(folder, options.data)
         for model, model_options, paths in (
             ("built-in", [], recordings),
             ("ResNet-34", ["--model", str(folder / "full")], recordings[:2]),
@@ -76,7 +77,7 @@ def measured(path: Path, output: Path, model: list[str], threads: int) -> tuple[
     return float(peak.read_text()), time.perf_counter() - start
 
 
-def write_long(folder: Path, data: Path) -> list[Path]:
+def write_long(folder: Path, data: Path | None) -> list[Path]:
     """Recordings of a minute and of an hour, the latter in several formats."""
 
     def fill(seconds: int, rate: int, channels: int) -> NDArray[np.float32]:

@@ -14,9 +14,10 @@ import numpy as np
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.voice_stores.voice import Voice, usual_measures
 from simple_spk.inference.voice_stores.voice_file import VoiceFile
-from tools.benchmarks.extract import RATE, data_folder, speech
+from tools.benchmarks.extract import RATE, speech
 from tools.benchmarks.measure import Row, in_turns
 
+THREADS = 1
 SECONDS, AT_ONCE = 5.0, 8
 NUMBERS_OF_VOICES = (1_000, 10_000, 100_000)
 
@@ -24,7 +25,7 @@ NUMBERS_OF_VOICES = (1_000, 10_000, 100_000)
 def run(options: argparse.Namespace) -> list[Row]:
     """Milliseconds per recording, alone and in a call of several."""
     extractor = Extractor.load()
-    spoken = [speech(SECONDS, RATE, data_folder(options), seed) for seed in range(AT_ONCE)]
+    spoken = [speech(SECONDS, RATE, options.data, seed) for seed in range(AT_ONCE)]
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for count in NUMBERS_OF_VOICES:

@@ -1,10 +1,10 @@
 """Searching 1,000 to 1,000,000 enrolled voices: a file, FAISS and Qdrant beside the exact score.
 
 The voices are not people. They are drawn from normal distributions between and within speakers,
-fitted to the directions of real embeddings of the built-in model (``--data``: a folder with
-embeddings.npz of simple-spk embed, whose IDs begin with the speaker and a slash), and get the
-lengths of real ones. Without data, directions are uniform and lengths are 1: much easier to
-confuse, and harder to index.
+fitted to the directions of real embeddings of the built-in model, and get the lengths of real ones
+(INDEX_EMBEDDINGS=FILE: one of simple-spk embed, whose IDs begin with the speaker and a slash).
+Without a file, directions are uniform and lengths are 1: much easier to confuse, and harder to
+index.
 
 Half of the queries are further recordings of enrolled voices, half are of strangers. Recall is the
 share of the exact best 1 or 10 that a store finds. A query is one recording: the search with its
@@ -33,6 +33,7 @@ from simple_spk.inference.voice_stores.faiss_store import FaissStore
 from simple_spk.inference.voice_stores.voice import Voice, VoiceStore, usual_measures
 from tools.benchmarks.measure import Row, memory
 
+THREADS = 1
 NUMBERS_OF_VOICES = (1_000, 100_000, 1_000_000)
 QUERIES, TIMED_EACH, SECONDS = 200, 5, 5.0
 MOST_FOR_QDRANT = 20_000  # of its search within a process, which is a loop in Python
@@ -42,14 +43,14 @@ AT_ONCE = 2**16
 class Speakers:
     """Embeddings of people who do not exist."""
 
-    def __init__(self, dimension: int, data: Path | None) -> None:
+    def __init__(self, dimension: int) -> None:
         self.random = np.random.default_rng(0)
         self.mean = np.zeros(dimension)
         self.between = np.eye(dimension) / np.sqrt(dimension)
         self.within = 0.5 * self.between
         self.lengths = np.ones(1)
-        if data is not None:
-            self._fit(data / "embeddings.npz")
+        if real := os.environ.get("INDEX_EMBEDDINGS"):
+            self._fit(Path(real))
 
     def _fit(self, path: Path) -> None:
         table = read_embeddings(path)
@@ -101,7 +102,7 @@ def run(options: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
     for count in [int(one) for one in numbers.split()] or NUMBERS_OF_VOICES:
         with tempfile.TemporaryDirectory() as name:
-            rows += measured(extractor, Speakers(dimension, options.data), count, Path(name))
+            rows += measured(extractor, Speakers(dimension), count, Path(name))
     return rows
 
 

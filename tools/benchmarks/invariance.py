@@ -17,9 +17,10 @@ from tqdm import tqdm
 
 from simple_spk import Extractor
 from simple_spk.data.audio import read_recording
-from tools.benchmarks.extract import data_folder, write_recordings
+from tools.benchmarks.extract import write_recordings
 from tools.benchmarks.measure import Row
 
+THREADS = 1
 RECORDINGS, OTHER_CALLS, PADDED_AT_ONCE = 200, 1000, 8
 
 
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace) -> list[Row]:
     """The largest relative difference of each way to embed the same recordings."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        paths, _ = write_recordings(folder, RECORDINGS, data_folder(options))
+        paths, _ = write_recordings(folder, RECORDINGS, options.data)
         extractor = Extractor.load()
         alone = one_by_one(extractor, paths, "alone")
         order = np.random.default_rng(0).permutation(len(paths))

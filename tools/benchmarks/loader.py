@@ -6,7 +6,6 @@ random start on, and its PaddedBatch. All three make the same batches of 64 from
 """
 
 import argparse
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -122,9 +121,6 @@ def _read_from_start(wav: str, start: int, samples: int) -> torch.Tensor:
 
 def speech_of(number: int, data: Path | None) -> np.ndarray:
     """Real speech joined to 20 s if there is any, else noise with the envelope of speech."""
-    data = data or (
-        Path(os.environ["SIMPLE_SPK_DATA"]) if "SIMPLE_SPK_DATA" in os.environ else None
-    )
     wanted = SECONDS * RATE
     if data is None:
         random = np.random.default_rng(number)

@@ -8,7 +8,6 @@ manifest; "own to a worker" is what a forked process holds for itself after 100,
 import argparse
 import gzip
 import multiprocessing
-import os
 import resource
 import statistics
 import tempfile
@@ -29,13 +28,12 @@ SIZES = ((10_000, 400), (100_000, 1_200), (1_092_009, 5_994), (10_000_000, 110_0
 
 def run(options: argparse.Namespace) -> list[Row]:
     """One row for each size."""
-    data = options.data or os.environ.get("SIMPLE_SPK_DATA")
     rows = []
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         for size, speakers in SIZES:
             path = Path(folder) / f"{size}.csv"
-            real = Path(data) / "voxceleb" / "vox2_dev_duration.txt.gz" if data else None
+            real = options.data / "voxceleb" / "vox2_dev_duration.txt.gz" if options.data else None
             is_real = size == 1_092_009 and real is not None and real.is_file()
             with path.open("w", encoding="utf-8") as file:
                 file.write("ID,wav,duration,spk_id\n")

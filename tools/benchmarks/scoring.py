@@ -1,7 +1,6 @@
 """Scoring the VoxCeleb1 lists: from the text of a list and embeddings (256) to error rates."""
 
 import argparse
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,8 +65,7 @@ def run(options: argparse.Namespace) -> list[Row]:
 
 def lists_folder(data: Path | None) -> Path:
     """Where the official lists are."""
-    data = data or Path(os.environ.get("SIMPLE_SPK_DATA", ""))
-    folder = data / "voxceleb"
+    folder = (data or Path()) / "voxceleb"
     if not all((folder / file).is_file() for file in LISTS.values()):
         raise SystemExit(
             f"no {', '.join(LISTS.values())} in {folder}: name the folder that holds voxceleb/ "

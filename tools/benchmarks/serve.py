@@ -25,9 +25,10 @@ import numpy as np
 import soundfile
 
 from simple_spk.inference.extractor import Extractor
-from tools.benchmarks.extract import RATE, data_folder, speech
+from tools.benchmarks.extract import RATE, speech
 from tools.benchmarks.measure import Row
 
+THREADS = 1
 SECONDS, CLIENTS, SOAKING_CLIENTS = 3.0, (1, 8, 32), 32
 DAMAGED_SHARE = 0.1  # of the requests of the soak
 LOAD_SECONDS = float(os.environ.get("SIMPLE_SPK_LOAD_SECONDS", "30"))
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> list[Row]:
         clips = []
         for seed in range(8):
             path = Path(folder, f"{seed}.wav")
-            soundfile.write(path, speech(SECONDS, RATE, data_folder(options), seed), RATE)
+            soundfile.write(path, speech(SECONDS, RATE, options.data, seed), RATE)
             clips.append(path)
         alone = library_rate(clips)
         bodies = [clip.read_bytes() for clip in clips]

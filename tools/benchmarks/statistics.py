@@ -1,7 +1,6 @@
 """Bootstrap intervals and AS-norm of the Vox1-E list (or one of its size), in seconds and MiB."""
 
 import argparse
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,12 +33,12 @@ def made_list() -> tuple[Trials, NDArray[np.int64]]:
     return Trials(ids, enroll.astype(np.int32), test.astype(np.int32), is_target), speakers
 
 
-def statistics_candidates(folder: str | None) -> dict[str, Callable[[], object]]:
+def statistics_candidates(folder: Path | None) -> dict[str, Callable[[], object]]:
     """What is measured, ready to run, on the real list if a folder with it is given."""
     if folder is None:
         trials, speakers = made_list()
     else:
-        trials = read_trials(Path(folder) / "voxceleb" / "list_test_all.txt.gz")
+        trials = read_trials(folder / "voxceleb" / "list_test_all.txt.gz")
         speakers = speakers_of_recordings(trials)
     random = np.random.default_rng(0)
     centers = random.standard_normal((int(speakers.max()) + 1, DIM), dtype=np.float32)
@@ -74,10 +73,9 @@ def statistics_candidates(folder: str | None) -> dict[str, Callable[[], object]]
 
 def run(options: argparse.Namespace) -> list[Row]:
     """Bootstrap intervals and AS-norm of the Vox1-E list (or one of its size)."""
-    folder = options.data or os.environ.get("SIMPLE_SPK_DATA")
+    folder = options.data
     print("trials: Vox1-E" if folder else "trials: made up, of the size of Vox1-E")
-    place = None if folder is None else str(folder)
-    candidates = statistics_candidates(place)
+    candidates = statistics_candidates(folder)
     seconds = {}
     for name, measured in candidates.items():
         start = time.perf_counter()
@@ -85,7 +83,7 @@ def run(options: argparse.Namespace) -> list[Row]:
         seconds[name] = time.perf_counter() - start
     del candidates
     measured_too = [name for name in seconds if name.startswith(("intervals", "AS-norm"))]
-    memory = {name: extra_memory(statistics_candidates, name, place) for name in measured_too}
+    memory = {name: extra_memory(statistics_candidates, name, folder) for name in measured_too}
     return [
         {"what": name, "seconds": value, "extra MiB": memory.get(name, "")}
         for name, value in seconds.items()

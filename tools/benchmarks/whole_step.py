@@ -56,6 +56,7 @@ from simple_spk.training.brain import SimPLEBrain
 from simple_spk.training.log import TrainingLog
 from tools.benchmarks.measure import Row, cpu_in_turns
 
+THREADS = 1
 RATE, RECORDING_SECONDS, SPEAKERS, RECORDINGS = 16000, 8, 40, 4
 CLASSES = 5994  # of VoxCeleb2
 ROUNDS = 3
@@ -72,7 +73,6 @@ Step = Callable[[], object]
 
 def run(options: argparse.Namespace) -> list[Row]:
     """CPU seconds per encoded crop of each recipe, in both precisions."""
-    torch.set_num_threads(1)
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
