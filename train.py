@@ -23,6 +23,7 @@ if __name__ == "__main__":  # until main runs, Ctrl-C ends the program without a
 import contextlib
 import dataclasses
 import logging
+import os
 import sys
 import threading
 from importlib.util import find_spec
@@ -31,6 +32,10 @@ from typing import Any
 
 if missing := [name for name in ("speechbrain", "hyperpyyaml") if find_spec(name) is None]:
     sys.exit(f"error: training needs {' and '.join(missing)}: pip install -e '.[train]'")
+
+if not sys.stderr.isatty():  # progress in a log file: once a minute; read when tqdm is imported
+    os.environ.setdefault("TQDM_MININTERVAL", "60")
+    os.environ.setdefault("TQDM_MAXINTERVAL", "60")
 
 import speechbrain as sb
 import torch
