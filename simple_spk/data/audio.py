@@ -2,8 +2,8 @@
 
 soundfile reads wav, flac, ogg and mp3 and seeks without decoding the rest. Other formats, such as
 m4a, are decoded whole by FFmpeg for every crop: convert them before training. Samples are in
-[-1, 1]; louder ones, which floats may hold, are kept. torch is imported only to resample: processes
-that inspect or convert files start at once.
+[-1, 1]; louder ones, which floats may hold, are kept. Nothing here needs torch: processes that
+inspect, decode or convert files start at once.
 """
 
 import functools
@@ -40,7 +40,6 @@ from simple_spk.io.input_file import file_size
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torchaudio.transforms import Resample
 
 # File names that count as recordings in corpora, beside which VoxCeleb2 has films (.mp4) ...
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".m4a")
@@ -55,9 +54,10 @@ RECORDING_SUFFIXES = (
 SHORTEST_SECONDS = 1.0
 SILENT_SPAN = 3.5 / 32768  # between three and four steps of 16-bit samples
 BLOCK_SAMPLES = 2**20  # read at a time, in all channels together
-# Rates are converted as a fraction. All common ones have a smaller denominator (11,025 to 16,000 Hz
-# is 441/640); without a limit 11,127 Hz would need a filter of 700 MB. The error is below 1e-3.
-LARGEST_DENOMINATOR = 640
+# The low-pass filter for resampling is torchaudio's default: a sinc that cuts at 0.99 of half the
+# lower rate, with a Hann window over six of its zeros on either side. torchaudio itself needs one
+# release of torch with CUDA, 4 GB.
+FILTER_ZEROS, FILTER_CUTOFF = 6, 0.99
 # Of the power of the mean of independent channels; two alike have 2.
 CANCELED_SHARE = 0.2
 CANCELING = "has channels that cancel each other (opposite phase): use one of them alone"
@@ -234,19 +234,19 @@ def resampled(
     blocks: Iterable[NDArray[np.float32]], found_rate: int, wanted_rate: int
 ) -> Iterator[NDArray[np.float32]]:
     """The blocks (samples,) of one waveform at another rate, as if it were converted in one."""
-    ratio = Fraction(found_rate, wanted_rate).limit_denominator(LARGEST_DENOMINATOR)
+    ratio = Fraction(found_rate, wanted_rate)
     if ratio == 1:
         yield from blocks
         return
-    import torch
+    from scipy.signal import resample_poly  # takes a while, and most recordings do without
 
     # ``unit`` samples become ``made_of_unit``, which depend on ``context`` samples to either side.
     unit, made_of_unit = ratio.numerator, ratio.denominator
-    resampler = _resampler(ratio)
-    context = -(-resampler.width // unit) * unit
+    taps = _low_pass(ratio)
+    context = -(-len(taps) // (2 * made_of_unit * unit)) * unit
 
     def convert(waveform: NDArray[np.float32]) -> NDArray[np.float32]:
-        return resampler(torch.from_numpy(waveform)).numpy()
+        return resample_poly(waveform, made_of_unit, unit, window=taps)
 
     held, done = np.empty(0, np.float32), 0  # samples not done with, and how many are context only
     remaining = iter(blocks)
@@ -271,14 +271,15 @@ def _resample(
     return next(resampled([waveform], found_rate, wanted_rate))
 
 
-# A filter takes longer to make than a crop to resample; those of odd rates have megabytes.
-@functools.lru_cache(maxsize=32)
-def _resampler(ratio: Fraction) -> "Resample":
-    """The converter between rates of this ratio."""
-    import torch
-    from torchaudio.transforms import Resample
-
-    return Resample(ratio.numerator, ratio.denominator, dtype=torch.float32)
+@functools.lru_cache(maxsize=8)  # those of odd rates have megabytes
+def _low_pass(ratio: Fraction) -> NDArray[np.float32]:
+    """The filter (taps,) between rates of this ratio, at their least common multiple."""
+    up, down = ratio.denominator, ratio.numerator
+    period = max(up, down) / FILTER_CUTOFF  # from zero to zero, in taps
+    half = int(FILTER_ZEROS * period)
+    zeros = np.arange(-half, half + 1) / period
+    window = np.cos(0.5 * np.pi * zeros / FILTER_ZEROS) ** 2
+    return (np.sinc(zeros) * window / period).astype(np.float32)
 
 
 def array_seconds(samples: Samples, name: str, source_rate: int) -> float:

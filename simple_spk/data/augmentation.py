@@ -1,8 +1,8 @@
 """Noise, rooms, channels and codecs for training crops, each drawn from the crop's own seed.
 
 SpeechBrain's noise loaders are not used: no checkpoint saves their position in a random order, so a
-resumed run would draw other noises, and they read whole files where a crop is needed. torchaudio
-mixes; SciPy convolves, because it pads to lengths that transform fast.
+resumed run would draw other noises, and they read whole files where a crop is needed. SciPy
+convolves, because it pads to lengths that transform fast.
 """
 
 import warnings
@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
-import torchaudio.functional
 from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal import fftconvolve
@@ -130,11 +128,8 @@ def with_noise(speech: Waveform, noise: Waveform, signal_to_noise_db: float) -> 
     """Speech (samples,) with noise (samples,) this many dB below it; silence changes nothing."""
     if not speech.any() or not noise.any():
         return speech
-    level = torch.tensor([signal_to_noise_db])
-    mixed = torchaudio.functional.add_noise(
-        torch.from_numpy(speech)[None], torch.from_numpy(noise)[None], level
-    )
-    return mixed[0].numpy()
+    ratio = np.sum(speech**2, dtype=np.float64) / np.sum(noise**2, dtype=np.float64)
+    return speech + noise * np.float32(np.sqrt(ratio / 10.0 ** (signal_to_noise_db / 10.0)))
 
 
 def in_room(speech: Waveform, response: Waveform) -> Waveform:

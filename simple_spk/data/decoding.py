@@ -2,7 +2,7 @@
 
 Running the program ffmpeg for each file costs ten times the decoding itself. Channels are averaged
 here, because libswresample weights them differently when samples are floats. It converts the rate:
-its filter is sharper than torchaudio's default, and conversion workers need no torch. An AAC
+its filter is sharper than that of audio.py. An AAC
 encoder's priming samples are skipped, and the last frame's padding is kept, as by ffmpeg.
 """
 

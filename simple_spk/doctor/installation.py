@@ -82,14 +82,17 @@ def _space(kind: str, place: Path, least: float, where: str, cure: str) -> Findi
 
 
 def _torch() -> Finding:
-    """torch and torchaudio, which must be of one release."""
+    """torch and, for training, torchaudio, which must be of one release."""
     versions = {name: _version(name) for name in ("torch", "torchaudio")}
+    if versions["torchaudio"] == NOT_INSTALLED:
+        del versions["torchaudio"]
     text = ", ".join(f"{name} {found}" for name, found in versions.items())
     releases = {".".join(found.split(".")[:2]) for found in versions.values()}
     is_ok = len(releases) == 1 and NOT_INSTALLED not in releases
     if is_ok:
         try:
-            importlib.import_module("torchaudio")
+            for name in versions:
+                importlib.import_module(name)
         except (ImportError, OSError, RuntimeError) as error:
             is_ok, text = False, f"{text}; importing them fails: {error}"
     return _check("torch", is_ok, text, 'pip install "torch>=2.11,<2.12" "torchaudio>=2.11,<2.12"')

@@ -1,6 +1,5 @@
 """Laws of reading audio: a crop is a slice, and bad files are named."""
 
-import gc
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import pytest
 import soundfile
 import torch
 import torchaudio.functional
-import torchaudio.transforms
 from numpy.typing import NDArray
 
 from simple_spk.data import audio
@@ -149,13 +147,15 @@ def test_other_rates_are_resampled(rate: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rate", [8000, 22050, 44100, 48000])
-def test_a_filter_that_is_used_again_gives_the_same_numbers(rate: int, tmp_path: Path) -> None:
+def test_rates_are_converted_as_by_torchaudio(rate: int, tmp_path: Path) -> None:
+    """Also by a filter that is used again."""
     path = tmp_path / "x.wav"
     for seed in range(2):
         waveform = noise(rate, seed=seed)
         soundfile.write(path, waveform, rate, subtype="FLOAT")
-        expected = torchaudio.functional.resample(torch.from_numpy(waveform), rate, 16000)
-        assert np.array_equal(read_recording(path), expected.numpy())
+        exact = torch.from_numpy(waveform).double()  # in floats, its filters are off by 1e-5
+        expected = torchaudio.functional.resample(exact, rate, 16000).numpy()
+        np.testing.assert_allclose(read_recording(path), expected, rtol=0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [8000, 44100])
@@ -327,16 +327,12 @@ def test_blocks_follow_each_other_without_a_seam(
 
 
 @pytest.mark.parametrize("rate", [11127, 15999, 47999, 96001])
-def test_rates_that_share_no_divisor_are_converted_with_small_filters(
-    rate: int, tmp_path: Path
-) -> None:
+def test_rates_that_share_no_divisor_are_converted(rate: int, tmp_path: Path) -> None:
     path = tmp_path / "x.wav"
     soundfile.write(path, sine(2.0, 1000.0, rate), rate)
     waveform = read_recording(path)
-    assert len(waveform) == pytest.approx(32000, rel=1e-3)
+    assert len(waveform) == 32000
     assert loudest_hertz(waveform) == pytest.approx(1000.0, abs=1.0)
-    for filters in (f for f in gc.get_objects() if isinstance(f, torchaudio.transforms.Resample)):
-        assert filters.orig_freq * filters.new_freq < 4e6
 
 
 def test_floats_louder_than_full_scale_are_kept(tmp_path: Path) -> None:
