@@ -1,6 +1,7 @@
 """Losses over class vectors that weight hard examples, or also train on past embeddings."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,16 +52,8 @@ class CurricularFaceLoss(SphericalLoss):
 
     mean_target: Tensor
 
-    def __init__(
-        self,
-        embedding_dim: int,
-        num_classes: int,
-        margin: float = 0.2,
-        logit_scale: float = 32.0,
-        newest_weight: float = 0.01,
-        margin_ramp: Sequence[int] | None = None,
-    ) -> None:
-        super().__init__(embedding_dim, num_classes, margin, logit_scale, margin_ramp)
+    def __init__(self, *arguments: Any, newest_weight: float = 0.01, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         if not 0.0 < newest_weight <= 1.0:
             raise ValueError(f"newest_weight must lie in (0, 1], not {newest_weight}")
         self.newest_weight = newest_weight

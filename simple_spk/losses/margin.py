@@ -15,11 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simple_spk import ANGULAR_BIAS
-from simple_spk.models.similarity import (
-    CosineSimilarity,
-    GeneralizedInnerProduct,
-    Similarity,
-)
+from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 
 # Cosines keep this distance from 1 and -1 where angles are taken: there their slope is infinite.
 SMALLEST_GAP = 1e-6
@@ -362,18 +358,15 @@ class SphereFace2Loss(SphericalLoss):
 
     def __init__(
         self,
-        embedding_dim: int,
-        num_classes: int,
-        margin: float = 0.2,
-        logit_scale: float = 32.0,
+        *arguments: Any,
         positive_weight: float = 0.7,
         exponent: float = 3.0,
         scale: float = 50.0,
         initial_bias: float | None = None,
-        margin_ramp: Sequence[int] | None = None,
         detached: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(embedding_dim, num_classes, margin, logit_scale, margin_ramp)
+        super().__init__(*arguments, **options)
         if not 0.0 < positive_weight < 1.0:
             raise ValueError(f"positive_weight must lie between 0 and 1, not {positive_weight}")
         if exponent <= 0.0 or scale <= 0.0:

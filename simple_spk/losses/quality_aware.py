@@ -5,6 +5,7 @@ They need an embedding head whose length is free from the first step.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -109,15 +110,12 @@ class AdaFaceLoss(SphericalLoss):
 
     def __init__(
         self,
-        embedding_dim: int,
-        num_classes: int,
-        margin: float = 0.2,
-        logit_scale: float = 32.0,
+        *arguments: Any,
         concentration: float = 0.333,
         newest_weight: float = 0.01,
-        margin_ramp: Sequence[int] | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(embedding_dim, num_classes, margin, logit_scale, margin_ramp)
+        super().__init__(*arguments, **options)
         if concentration < 0.0 or not 0.0 < newest_weight <= 1.0:
             raise ValueError(
                 f"concentration {concentration} must not be negative, newest_weight "
@@ -163,15 +161,12 @@ class SCFArcFaceLoss(ArcFaceLoss):
 
     def __init__(
         self,
-        embedding_dim: int,
-        num_classes: int,
-        margin: float = 0.2,
-        logit_scale: float = 32.0,
+        *arguments: Any,
         confidence_weight: float = 0.1,
         concentration_per_length: float = 10.0,
-        margin_ramp: Sequence[int] | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(embedding_dim, num_classes, margin, logit_scale, margin_ramp)
+        super().__init__(*arguments, **options)
         if confidence_weight < 0.0 or concentration_per_length <= 0.0:
             raise ValueError(
                 f"confidence_weight {confidence_weight} must not be negative, "

@@ -3,9 +3,7 @@
 import torch
 
 from simple_spk.losses.hard_example import BroadFaceLoss, CircleLoss, CurricularFaceLoss
-from simple_spk.losses.margin import (
-    ArcFaceLoss,
-)
+from simple_spk.losses.margin import ArcFaceLoss
 from tests.loss_formulas import angular, arc, assert_same, clusters, cosine, make
 
 
