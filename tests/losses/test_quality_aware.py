@@ -2,19 +2,18 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy import special
 
-from simple_spk.losses.quality_aware import AdaFaceLoss, MagFaceLoss, SCFArcFaceLoss
-from tests.loss_formulas import (
-    DIM,
-    angular,
-    arc,
-    assert_same,
-    clusters,
-    cosine,
-    make,
+from simple_spk.losses.quality_aware import (
+    AdaFaceLoss,
+    MagFaceLoss,
+    SCFArcFaceLoss,
+    log_bessel_i,
 )
+from tests.loss_formulas import DIM, angular, arc, assert_same, clusters, cosine, make
 
 
 def test_magface_equals_its_formula():
@@ -54,7 +53,6 @@ def test_adaface_equals_its_formula_and_remembers_lengths():
 
 
 def test_scf_equals_its_formula():
-    special = pytest.importorskip("scipy.special")
     loss = make(SCFArcFaceLoss, 0.2, 7.0, confidence_weight=0.5, concentration_per_length=3.0)
     order = DIM / 2 - 1
 
@@ -79,3 +77,28 @@ def test_scf_equals_its_formula():
         return angular(loss, x, y, lambda c: arc(c, 0.2)) + 0.5 * surprise
 
     assert_same(loss, slow, *clusters())
+
+
+@pytest.mark.parametrize("order", [0.0, 0.5, 2.0, 31.0, 127.0, 255.0])
+def test_log_bessel_equals_scipy(order):
+    values = torch.tensor([0.3, 1.0, 7.0, 40.0, 300.0, 2000.0], dtype=torch.float64)
+    scaled = special.ive(order, values.numpy())
+    known = scaled > 1e-250  # where scipy does not vanish
+    assert known.sum() >= 2
+    expected = np.log(scaled[known]) + values.numpy()[known]
+    np.testing.assert_allclose(log_bessel_i(order, values).numpy()[known], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("order", [0.0, 2.0, 127.0])
+def test_the_derivative_of_log_bessel_is_that_of_the_handbooks(order):
+    values = torch.tensor([5.0, 40.0, 300.0], dtype=torch.float64, requires_grad=True)
+    log_bessel_i(order, values).sum().backward()
+    k = values.detach().numpy()
+    expected = special.ive(order + 1, k) / special.ive(order, k) + order / k
+    np.testing.assert_allclose(values.grad.numpy(), expected, rtol=1e-9)
+
+
+def test_log_bessel_in_single_precision_stays_single_and_exact():
+    values = torch.tensor([0.01, 50.0, 500.0])
+    result = log_bessel_i(127.0, values)
+    assert result.dtype == torch.float32 and torch.isfinite(result).all()
