@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from simple_spk.evaluation.scoring import queries_and_keys
-from simple_spk.models.similarity import Similarity
+from simple_spk.evaluation.scoring import AnySimilarity, as_array, queries_and_keys
 
 MOST_OTHERS = 1000  # speakers that a recording or a speaker is compared with, for ranks and norms
 ROWS_AT_ONCE = 1024
@@ -58,7 +57,7 @@ class LabelNoise(NamedTuple):
 def find_label_noise(
     embeddings: Matrix,
     speakers: Rows,
-    similarity: Similarity,
+    similarity: AnySimilarity,
     false_share: float = 0.05,
     seed: int = 0,
 ) -> LabelNoise:
@@ -71,7 +70,7 @@ def find_label_noise(
         raise ValueError(f"found {count} speakers: labels are judged by comparison with others")
     if not 0.0 < false_share < 1.0:
         raise ValueError(f"the share of false suspects is in (0, 1), not {false_share}")
-    queries, keys = (side.cpu().numpy() for side in queries_and_keys(embeddings, similarity))
+    queries, keys = map(as_array, queries_and_keys(embeddings, similarity))
     random = np.random.default_rng(seed)
     others = np.sort(random.permutation(count)[:MOST_OTHERS])
     judge = _Judge(queries, keys, speakers, others)
@@ -181,6 +180,8 @@ def _same_voices(
     """The pairs of speakers, with mean queries and keys (speakers, dim), that sound like one."""
     numbers = np.flatnonzero(is_there)
     queries, keys, count = queries[numbers], keys[numbers], len(numbers)
+    if count < 2:  # nearly all recordings were dropped
+        return [], 0.0
     others = np.sort(random.permutation(count)[:MOST_OTHERS])
     center, spread = np.empty(count), np.empty(count)
     for start in range(0, count, ROWS_AT_ONCE):

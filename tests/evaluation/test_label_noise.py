@@ -79,6 +79,14 @@ def test_of_two_recordings_that_disagree_both_go_and_single_ones_are_not_judged(
     assert found.judged == 80
 
 
+def test_all_recordings_may_be_dropped():
+    embeddings, labels, _ = voices(3, 2, 0.3)
+    embeddings[1::2] = -embeddings[::2]
+    found = find_label_noise(embeddings, labels, CosineSimilarity())
+    assert [one.row for one in found.recordings] == [0, 1, 2, 3, 4, 5]
+    assert found.pairs == [] and found.wrongly_paired == 0.0
+
+
 def test_mistakes_are_named():
     embeddings, labels, _ = voices(2, 2, 1.0)
     with pytest.raises(ValueError, match="found 2 speakers"):
