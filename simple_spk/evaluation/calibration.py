@@ -341,7 +341,7 @@ def _problem(content: dict[str, Any]) -> str | None:
     """What is wrong with the fields of a calibration file, if anything is."""
     fields = Calibration.__dataclass_fields__
     if set(content) != set(fields):
-        return f"found the fields {', '.join(content)} instead of {', '.join(fields)}"
+        return f"found the fields {', '.join(map(str, content))} instead of {', '.join(fields)}"
     quality, ranges = content["quality_weights"], content["quality_ranges"]
     if not isinstance(quality, dict):
         return "quality_weights is not a mapping"

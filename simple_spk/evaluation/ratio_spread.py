@@ -86,7 +86,9 @@ class Spread:
                 raise ValueError(f"{field} are not numbers")
         if type(content["count"]) is not int or content["count"] < 1:
             raise ValueError(f"count is {content['count']!r}")
-        return cls(**(content | {"levels": checked_levels(content["levels"])}))
+        if not (levels := checked_levels(content["levels"])):
+            raise ValueError("it has no levels")
+        return cls(**(content | {"levels": levels}))
 
 
 def checked_levels(levels: Any) -> tuple[tuple[float, float], ...]:

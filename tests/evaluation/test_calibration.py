@@ -299,6 +299,7 @@ SPREAD = {"center_weights": {}, "log_deviation_weights": {}, "levels": [[0.1, 1.
         ({"nontarget_spread": {"levels": []}}, "nontarget_spread: a spread has the fields"),
         ({"target_spread": {**SPREAD, "levels": [[1.0, 2.0]]}}, "not between 0 and 1"),
         ({"target_spread": {**SPREAD, "levels": [[0.1, 2.0], [0.1, 3.0]]}}, "rates must fall"),
+        ({"target_spread": {**SPREAD, "levels": []}}, "target_spread: it has no levels"),
         ({"target_spread": {**SPREAD, "count": 0}}, "count is 0"),
         ({"target_spread": {**SPREAD, "center_weights": {"y": 1.0}}}, "not weights of the"),
         ({"false_accept_thresholds": {"0.1": 1.0}}, "not a list of pairs"),
@@ -326,6 +327,9 @@ def test_what_is_not_json_or_not_there_is_refused(tmp_path: Path) -> None:
             Calibration.load(tmp_path / "x.json")
     with pytest.raises(FileNotFoundError, match="correct the path"):
         Calibration.load(tmp_path / "none.json")
+    plain = Calibration(1.0, 0.0, {}, 0.5, "list", 9, 5).plain()
+    with pytest.raises(ValueError, match=r"found the fields .*, 1 instead of"):
+        Calibration.from_plain(plain | {1: 2})  # as YAML may have it
 
 
 def test_what_cannot_be_calibrated_is_refused() -> None:
