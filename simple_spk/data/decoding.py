@@ -29,8 +29,6 @@ HEAD_BYTES = 4096
 _BLOCK_SAMPLES = 2**20  # decoded at a time, in all channels together
 _RATES = (2000, 768000)  # in hertz: what recordings have; a damaged header may say anything
 _LARGEST_SAMPLE = 2.0**31  # integers of 32 bits that were written as floats: nothing is louder
-
-
 LONGEST_WHOLE_SECONDS = 2 * 3600.0  # of recordings that are read into memory
 
 

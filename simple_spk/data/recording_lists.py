@@ -114,9 +114,8 @@ def _of_list(path: Path) -> NamedRecordings:
 def _beside(list_path: Path, name: str) -> Path:
     """The path of a list's recording: relative to the list, or else to the current folder."""
     beside = list_path.parent / name
-    return (
-        beside if os.path.exists(file_of(beside)) else Path(name)
-    )  # no error of a name that is too long
+    # Path.exists may raise for a name that is too long.
+    return beside if os.path.exists(file_of(beside)) else Path(name)
 
 
 def _audio_below(folder: Path) -> tuple[list[Path], list[Path]]:

@@ -133,7 +133,8 @@ def read_embeddings(path: str | Path, names: Sequence[str] | None = None) -> Emb
     """
     path = Path(path)
     if path.suffix == PARQUET or path.is_dir():
-        return _read_parquet(path, names)
+        ids, vectors, origin = parquet_parts.read_vectors(path, names)
+        return Embeddings(ids, vectors, path, origin)
     if not file_size(path, "embeddings", "make them with simple-spk embed"):
         raise ValueError(f"{path} is empty: make it again")
     if path.suffix in (".ark", ".scp"):
@@ -152,12 +153,6 @@ def read_embeddings(path: str | Path, names: Sequence[str] | None = None) -> Emb
     if matrix.dtype.kind != "f":
         raise ValueError(f"{path}: embeddings are of type {matrix.dtype}; expected floats")
     return Embeddings(ids, matrix.astype(np.float32, copy=False), path, origin)
-
-
-def _read_parquet(path: Path, names: Sequence[str] | None) -> Embeddings:
-    """The embeddings of a Parquet file or a folder of parts, all or those of some ids."""
-    ids, matrix, origin = parquet_parts.read_vectors(path, names)
-    return Embeddings(ids, matrix, path, origin)
 
 
 def _read_npz(path: Path) -> tuple[list[str], NDArray[np.generic], str | None]:

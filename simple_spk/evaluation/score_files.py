@@ -123,10 +123,10 @@ def write_scores(
     labels: Iterable[str] = repeat("")
     if trials.is_target is not None:
         labels = map(words.__getitem__, trials.is_target.tolist())
-    open_text = gzip.open if path.suffix == ".gz" else open
+    opener = gzip.open if path.suffix == ".gz" else open
     with (
         atomic_write(path) as partial,
-        open_text(partial, "wt", encoding="utf-8", newline="\n") as file,
+        opener(partial, "wt", encoding="utf-8", newline="\n") as file,
     ):
         file.writelines(map(line.format, *sides, values.tolist(), labels))
 

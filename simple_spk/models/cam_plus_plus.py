@@ -55,11 +55,8 @@ class CamPlusPlus(nn.Module):
             inputs = [channels + growth * number for number in range(count)]
             self.blocks.append(nn.ModuleList(DenseLayer(n, growth, dilation) for n in inputs))
             channels += growth * count
-            norm, linear = (
-                nn.BatchNorm1d(channels),
-                nn.Conv1d(channels, channels // 2, 1, bias=False),
-            )
-            self.transitions.append(nn.Sequential(norm, nn.ReLU(), linear))
+            linear = nn.Conv1d(channels, channels // 2, 1, bias=False)
+            self.transitions.append(nn.Sequential(nn.BatchNorm1d(channels), nn.ReLU(), linear))
             channels //= 2
         self.norm = nn.BatchNorm1d(channels)
         self.output = EmbeddingHead(2 * channels, embedding_dim, **(output or {}))

@@ -88,9 +88,8 @@ class EmbeddingHead(nn.Module):
 
     def in_form(self, form: HeadForm, **arguments: Any) -> "EmbeddingHead":
         """A new head of another form with the same directions."""
-        has_hidden = isinstance(self.hidden, nn.Sequential)
         first: Any = self.hidden[0] if isinstance(self.hidden, nn.Sequential) else self.linear
-        hidden_dim = self.linear.in_features if has_hidden else None
+        hidden_dim = None if first is self.linear else first.out_features
         centered = not isinstance(self.centering, nn.Identity)
         sizes = (first.in_features, self.linear.out_features, form, centered)
         head = EmbeddingHead(*sizes, hidden_dim=hidden_dim, **arguments)
