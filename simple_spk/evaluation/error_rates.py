@@ -121,7 +121,7 @@ def error_rates(
 def error_rates_at(
     scores: ArrayLike, is_target: ArrayLike, threshold: float
 ) -> tuple[float, float]:
-    """Miss and false alarm rate of accepting from ``threshold`` upwards, such as SimPLE's own -b.
+    """Miss and false alarm rate of accepting from ``threshold`` upward, such as SimPLE's own -b.
 
     >>> error_rates_at([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1], threshold=0.5)
     (0.5, 0.0)

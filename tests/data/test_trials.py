@@ -111,19 +111,19 @@ def test_the_first_malformed_line_is_named(
     folder: Path, rows: list[Row], style: str, data: st.DataObject
 ) -> None:
     lines = [row.line(style) for row in rows]
-    spoilt = {
+    spoiled = {
         "voxceleb": ["", "1 a", "1 a b c", "2 a b", "a b target", "1 a b 1 1 a b"],
         "kaldi": ["", "a b", "a b target c", "a b Target", "1 a b", "a b target x a b target"],
         "unlabeled": ["", "a", "a b c", "1 a b", "a b x a b"],
     }[style]
-    bad = data.draw(st.sampled_from(spoilt))
+    bad = data.draw(st.sampled_from(spoiled))
     place = data.draw(st.integers(1, len(lines)))
     # A second bad line makes up for fields missing in or left over from the first one.
     makeweight = data.draw(st.sampled_from(["a", "", "a b c", lines[0]]))
     text = "\n".join([*lines[:place], bad, makeweight, *lines[place:], lines[0]])
-    path = folder / "spoilt.txt"
+    path = folder / "spoiled.txt"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"spoilt\.txt, line {place + 1}: found .*; expected "):
+    with pytest.raises(ValueError, match=rf"spoiled\.txt, line {place + 1}: found .*; expected "):
         read_trials(path)
 
 

@@ -199,7 +199,6 @@ def test_draws_without_a_class_are_counted_and_too_many_refused() -> None:
     found = intervals(scores, *trials, MetricOptions(replicates=300))
     # Non-targets are gone if the three draws are all of one speaker: 3 of 27.
     assert found["unusable_replicates"] == pytest.approx(300 / 9, rel=0.5)
-    scores, trials = made_list(6, speakers=2, targets=1, nontargets=1)
     with pytest.raises(ValueError, match="too few speakers"):
         intervals([1.0, 0.0], [True, False], [0, 1], [0, 2], MetricOptions(replicates=100))
 

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from simple_spk.evaluation import error_rates as error_rates
-from simple_spk.evaluation import metrics
+from simple_spk.evaluation import error_rates, metrics
 
 laws = settings(max_examples=250, deadline=None, derandomize=True)
 
@@ -38,7 +37,7 @@ class Case(NamedTuple):
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Lists with both classes, from one trial each upwards, and from no ties to nothing else."""
+    """Lists with both classes, from one trial each upward, and from no ties to nothing else."""
     levels = draw(st.sampled_from([1, 2, 5, 1000]))
     trials = st.tuples(st.integers(-levels, levels), st.booleans(), st.integers(0, 3))
     rows = draw(st.lists(trials, max_size=25))

@@ -6,11 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from simple_spk.evaluation.score_norm import cohort_statistics, normalize, speaker_cohort
-from simple_spk.evaluation.scoring import (
-    NumpySimilarity,
-    queries_and_keys,
-    similarity_in_words,
-)
+from simple_spk.evaluation.scoring import NumpySimilarity, queries_and_keys, similarity_in_words
 from simple_spk.models.similarity import CosineSimilarity, GeneralizedInnerProduct, Similarity
 
 SIMILARITIES = [GeneralizedInnerProduct(0.3), CosineSimilarity()]

@@ -7,12 +7,7 @@ import pytest
 import torch
 from scipy import special
 
-from simple_spk.losses.quality_aware import (
-    AdaFaceLoss,
-    MagFaceLoss,
-    SCFArcFaceLoss,
-    log_bessel_i,
-)
+from simple_spk.losses.quality_aware import AdaFaceLoss, MagFaceLoss, SCFArcFaceLoss, log_bessel_i
 from tests.loss_formulas import DIM, angular, arc, assert_same, clusters, cosine, make
 
 

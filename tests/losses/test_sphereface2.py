@@ -7,13 +7,7 @@ import torch
 from torch.nn import functional
 
 from simple_spk.losses.margin import SphereFace2Loss
-from tests.loss_formulas import (
-    assert_same,
-    clusters,
-    cosine,
-    make,
-    value_and_gradients,
-)
+from tests.loss_formulas import assert_same, clusters, cosine, make, value_and_gradients
 
 
 def test_sphereface2_equals_its_formula():
@@ -59,16 +53,12 @@ def test_detached_sphereface2_has_the_value_of_the_spread_and_the_gradient_of_co
 
 def test_sphereface2_starts_at_the_bias_of_least_loss():
     embeddings, labels = clusters(classes=50, n=50)
-    for settings in ({}, {"margin_ramp": [3, 9]}):  # with a ramp, that of no margin
+    for settings in ({"margin_ramp": [3, 9]}, {}):  # with a ramp, that of no margin
         loss = make(SphereFace2Loss, 0.2, 20.0, num_classes=50, **settings)
         loss.class_vectors.data = torch.zeros_like(loss.class_vectors)  # all cosines 0
         loss.at_step(0)
         loss(embeddings, labels).backward()
         assert abs(float(loss.boundary_bias.grad)) < 1e-5
-    loss = make(SphereFace2Loss, 0.2, 20.0, num_classes=50)
-    loss.class_vectors.data = torch.zeros_like(loss.class_vectors)
-    loss(embeddings, labels).backward()
-    assert abs(float(loss.boundary_bias.grad)) < 1e-5
     with torch.no_grad():
         loss.boundary_bias += 0.1
     loss.zero_grad()
