@@ -92,8 +92,7 @@ def embeddings_of_trials(
 def read_durations(manifest: str | Path) -> dict[str, float]:
     """How many seconds each recording of a manifest lasts, by its ID."""
     utterances = read_manifest(manifest)
-    durations = utterances.durations_seconds.tolist()
-    return {name: durations[row] for name, row in utterances.row_of_id.items()}
+    return dict(zip(utterances.row_of_id, utterances.durations_seconds.tolist(), strict=True))
 
 
 def durations_of_trials(

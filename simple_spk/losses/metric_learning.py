@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from simple_spk.models.similarity import CosineSimilarity
 
-PairIndices = tuple[Tensor, Tensor, Tensor, Tensor]
-
 
 class MetricLearningLoss(nn.Module):
     """A loss of pytorch-metric-learning over the queue, called like SimPLE's.
@@ -60,7 +58,7 @@ class BatchMetricLearningLoss(nn.Module):
             return self.loss(embeddings, labels, chosen)
 
 
-def pairs_without_own(labels: Tensor, key_labels: Tensor, own_keys: Tensor) -> PairIndices:
+def pairs_without_own(labels: Tensor, key_labels: Tensor, own_keys: Tensor) -> tuple[Tensor, ...]:
     """Queries and keys of all positive pairs, then of all negative ones, as four index tensors."""
     same = labels[:, None] == key_labels[None, :]
     other = torch.ones_like(same).scatter_(1, own_keys[:, None], False)
