@@ -78,8 +78,9 @@ def gather_in_rank_order(rows: "Tensor") -> "Tensor":
         return rows.detach()
     import torch
 
+    rows = rows.detach().contiguous()  # also for the strides of the parts
     parts = [torch.empty_like(rows) for _ in range(world_size())]
-    _group().all_gather(parts, rows.detach().contiguous())
+    _group().all_gather(parts, rows)
     return torch.cat(parts)
 
 

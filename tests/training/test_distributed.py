@@ -94,8 +94,8 @@ def in_process(process: int, folder: str) -> None:
     )
     state = train_a_little(process, PROCESSES) | train_class_vectors(process, PROCESSES)
     torch.save(state, Path(folder) / f"{process}.pt")
-    rows = gather_in_rank_order(torch.full((2, 1), float(process)))
-    assert rows[:, 0].tolist() == [0.0, 0.0, 1.0, 1.0]
+    rows = gather_in_rank_order(torch.tensor([[process, process], [8.0, 9.0]]).T)
+    assert rows.tolist() == [[0.0, 8.0], [0.0, 9.0], [1.0, 8.0], [1.0, 9.0]]
     assert float(mean_over_ranks(torch.tensor(float(process)))) == 0.5
     assert gather_objects({"process": process}) == [{"process": 0}, {"process": 1}]
     leave_group()
