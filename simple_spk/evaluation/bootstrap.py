@@ -11,7 +11,6 @@ coverage`` measures it). Intervals are too wide where single trials matter more 
 """
 
 import math
-import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
+from simple_spk.distributed import usable_cores
 from simple_spk.evaluation.error_rates import ErrorRates, error_rates
 from simple_spk.evaluation.metrics import (
     PRIORS,
@@ -255,7 +255,7 @@ def _draw(
         chosen = np.random.default_rng([seed, number]).integers(count, size=count)
         return measures(np.bincount(chosen, minlength=count))
 
-    with ThreadPoolExecutor(os.cpu_count()) as threads:  # numpy leaves them the processor
+    with ThreadPoolExecutor(usable_cores()) as threads:  # numpy leaves them the processor
         found = threads.map(replicate, range(replicates))
         drawn = np.stack(list(tqdm(found, "resampling speakers", replicates, disable=not progress)))
     usable = drawn[~np.isnan(drawn[:, 0, 0])]
