@@ -110,7 +110,7 @@ def copy_from_first_rank(tensors: "Iterable[Tensor]") -> None:
 
 
 def leave_group(exit_code: int = 0) -> None:
-    """Exit as soon as all other processes are done, too.
+    """Exit once all processes are done; a process that is alone goes on.
 
     At a normal exit, a thread of the communication library may call the interpreter after it is
     gone, and the process aborts (SIGABRT): a finished run would count as failed.

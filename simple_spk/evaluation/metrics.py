@@ -1,4 +1,4 @@
-"""Measures of a verification system: short readings of its error rates, all of them exact.
+"""Measures of a verification system, computed exactly from its error rates.
 
 Where there are a hundred million trials, ``around_equal_rates``, ``around_minimum_cost`` and
 ``at_target_scores`` are the short parts of the curve that give the same readings to the bit.

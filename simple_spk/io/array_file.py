@@ -20,7 +20,7 @@ MOST_UNPACKED_BYTES = 2**30  # of one array; files that are not compressed may b
 def read_arrays(
     path: Path, names: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of these names of an .npz file; what is wrong with one raises any exception."""
+    """Arrays of an .npz file by name; a damaged file may raise any kind of exception."""
     size = file_size(path, "file")
     found = {}
     if not size:

@@ -91,8 +91,8 @@ class MagFaceLoss(SphericalLoss):
         cosines = self.cosines(embeddings, self.class_vectors)
         targets = cosine_of_wider_angle(at(cosines, labels), margins)
         logits = self.logit_scale * put(cosines, labels, targets)
-        prices = 1.0 / lengths + lengths / longest**2
-        return functional.cross_entropy(logits, labels) + self.length_weight * prices.mean()
+        regularizers = 1.0 / lengths + lengths / longest**2
+        return functional.cross_entropy(logits, labels) + self.length_weight * regularizers.mean()
 
 
 class AdaFaceLoss(SphericalLoss):

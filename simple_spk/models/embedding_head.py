@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 HeadForm = Literal["cartesian", "polar", "log_polar"]
+LENGTH_PARTS = ("length", "standardize")
 LARGEST_LOG_LENGTH = 1.5  # log-polar lengths stay within a factor of e^1.5 of the initial length
 
 
@@ -98,7 +99,6 @@ class EmbeddingHead(nn.Module):
         return head
 
 
-LENGTH_PARTS = ("length", "standardize")
 IS_HELD = "output.length_is_held"  # a flag among the weights before format 4 of model folders
 
 
