@@ -332,6 +332,7 @@ def test_rates_that_share_no_divisor_are_converted(rate: int, tmp_path: Path) ->
     soundfile.write(path, sine(2.0, 1000.0, rate), rate)
     waveform = read_recording(path)
     assert len(waveform) == 32000
+    assert len(read_crop(path, 24000, 0.5)) == 24000
     assert loudest_hertz(waveform) == pytest.approx(1000.0, abs=1.0)
 
 
