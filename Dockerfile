@@ -2,8 +2,8 @@
 FROM python:3.12-slim
 RUN useradd --create-home --uid 10001 spk && mkdir /voices && chown spk /voices
 WORKDIR /app
-# torch first: it is large, and changes less often than the package. Of silero-vad only its network
-# is used, so that torchaudio, which it asks for, is not needed.
+# torch first, in a layer of its own: it is large, and changes less often than the package. Of
+# silero-vad only the network is used, so that torchaudio, which it asks for, is not needed.
 RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu "torch>=2.11" \
     && pip install --no-cache-dir onnxruntime \
     && pip install --no-cache-dir --no-deps silero-vad
