@@ -5,7 +5,7 @@
 
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["SAMPLE_RATE", "Extractor", "__version__"]
 
 ANGULAR_BIAS = 0.3  # b_theta in every experiment of the paper

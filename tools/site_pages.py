@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("*.md", "docs/*", "recipes/*/*.md", "simple_spk/builtin_model/README.md")
-TEMPLATES = ("recipes/OpenSpeech/builtin_card.md",)  # text with blanks to fill in
+TEMPLATES = ("recipes/OpenSpeech/builtin_card.md",)  # a copy of the model card
 # The Python interface: the Extractor, and what it takes and returns.
 EXTRACTOR = "::: simple_spk.inference.extractor.Extractor"
 TYPES = (

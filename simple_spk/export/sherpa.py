@@ -35,7 +35,7 @@ NYQUIST_MARGIN = 400.0  # hertz between sherpa's highest band and half of the sa
 _HOW_TO_USE = """\
 # A simple_spk model for sherpa-onnx: SpeakerEmbeddingExtractor with model=sherpa.onnx. Put
 # leading_zeros zeros before each recording, and do not call input_finished(): then its frames and
-# embeddings are those of simple_spk. Otherwise frames lie up to 5 ms beside ours.
+# embeddings are those of simple_spk. Otherwise frames are shifted by leading_zeros samples.
 # compute() keeps the lengths of embeddings. The score of embeddings x and z is scale times their
 # cosine, or for GeneralizedInnerProduct <x, z> - angular_bias |x| |z|; from threshold on, the model
 # accepts. SpeakerEmbeddingManager of sherpa-onnx normalizes embeddings and compares cosines: its
