@@ -18,7 +18,7 @@ from simple_spk.cli.messages import say, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.inference.decisions import warnings
-from simple_spk.inference.voice_stores.addresses import file_of
+from simple_spk.inference.voice_stores.addresses import voices_file
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def run(options: Namespace) -> int:
         remove_voices(options.voices, [options.name])
         return 0
     inputs = [Path(options.diarized[0])] if options.diarized else options.recordings
-    if (file := file_of(options.voices)) is not None:
+    if (file := voices_file(options.voices)) is not None:
         check_outputs([file], inputs)
     extractor = load_extractor(options, options.device)
     extractor.progress = True

@@ -17,7 +17,7 @@ from simple_spk.cli.commands.voices import ADDRESS
 from simple_spk.cli.messages import some
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import STANDARD_OUTPUT, check_outputs, print_results
-from simple_spk.inference.voice_stores.addresses import file_of
+from simple_spk.inference.voice_stores.addresses import voices_file
 from simple_spk.io.atomic_file import write_text
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run(options: Namespace) -> None:
     if options.voices is None and (options.far is not None or options.prior is not None):
         raise ValueError("--far and --prior are for names: add --voices, or leave them out")
     outputs = [options.rttm, options.json, options.page]
-    voices = None if options.voices is None else file_of(options.voices)
+    voices = None if options.voices is None else voices_file(options.voices)
     check_outputs(outputs, [options.recording, *([voices] if voices else [])])
     extractor = load_extractor(options, options.device)
     extractor.progress = True

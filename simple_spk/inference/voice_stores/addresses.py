@@ -14,12 +14,16 @@ from simple_spk.io.atomic_file import lock_file
 logger = logging.getLogger(__name__)
 
 
-def file_of(address: str | Path) -> Path | None:
-    """The file of a store; None for that of Qdrant."""
+def _parts(address: str | Path) -> tuple[str, str]:
+    """The kind of a store (faiss, qdrant, or none for a plain file), and its place."""
     kind, _, place = str(address).partition(":")
-    if kind == "qdrant" and place:
-        return None
-    return Path(place if kind == "faiss" and place else address)
+    return (kind, place) if place and kind in ("faiss", "qdrant") else ("", str(address))
+
+
+def voices_file(address: str | Path) -> Path | None:
+    """The file of a store; None for that of Qdrant."""
+    kind, place = _parts(address)
+    return None if kind == "qdrant" else Path(place)
 
 
 def open_voices(
@@ -34,10 +38,11 @@ def open_voices(
     With ``create``, it need not exist. A file of versions before 0.2 is read into memory, or
     converted if it is to change.
     """
-    path = file_of(address)
-    if path is None:
-        return QdrantStore(str(address).removeprefix("qdrant:"), fingerprint, lift, create)
-    store = VoiceFile if str(path) == str(address) else FaissStore
+    kind, place = _parts(address)
+    if kind == "qdrant":
+        return QdrantStore(place, fingerprint, lift, create)
+    path = Path(place)
+    store = FaissStore if kind == "faiss" else VoiceFile
     try:
         return store(path, fingerprint, lift, create)
     except NotADatabaseError:

@@ -10,6 +10,7 @@ from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.voice_stores import faiss_store
 from simple_spk.inference.voice_stores.addresses import open_voices
 from simple_spk.inference.voice_stores.voice import Voice, VoiceStore
+from simple_spk.inference.voice_stores.voice_file import VoiceFile
 from tests.command_line import Capture, run
 
 
@@ -157,6 +158,14 @@ def test_a_damaged_point_is_named(tmp_path: Path) -> None:
             list(store.each())
         store._client.set_payload("voices", before, [number])
     assert list(store) == ["Ann"]
+
+
+@pytest.mark.parametrize("path", ["./x", "a//x", "a/./x"])
+def test_a_path_is_a_plain_file_however_it_is_written(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert type(open_voices(path, "this model", lifted, create=True)) is VoiceFile
 
 
 @pytest.mark.parametrize("package, address", [("faiss", "faiss:x"), ("qdrant_client", "qdrant:x")])
