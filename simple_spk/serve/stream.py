@@ -110,16 +110,21 @@ async def _options(websocket: WebSocket) -> dict[str, Any]:
     try:
         text = await asyncio.wait_for(websocket.receive_text(), LONGEST_WAIT_SECONDS)
         options = json.loads(text)
-        unknown = set(options) - OPTIONS
-        if unknown or not isinstance(options["name"], str):
+        if unknown := set(options) - OPTIONS:
             raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+        if not (isinstance(options["name"], str) and isinstance(options.get("key"), str | None)):
+            raise ValueError("name and key must be text")
         for name in ("prior", "false_accept_rate"):
             if options.get(name) is not None:
-                log_odds(float(options[name]))
-        if not 1.0 <= float(options.setdefault("sure", SURE_RATIO)) < math.inf:
+                options[name] = float(options[name])
+                log_odds(options[name])
+        options["sure"] = float(options.get("sure", SURE_RATIO))
+        if not 1.0 <= options["sure"] < math.inf:
             raise ValueError("sure is a likelihood ratio of at least 1")
         return options
-    except (ValueError, KeyError, TypeError, RecursionError, asyncio.TimeoutError) as error:
+    except (
+        ValueError, KeyError, TypeError, OverflowError, RecursionError, asyncio.TimeoutError
+    ) as error:  # fmt: skip
         what = 'the first message is a JSON object such as {"name": "Ann"}'
         raise ValueError(f"{what}, with {', '.join(sorted(OPTIONS))} ({error})") from error
 
@@ -174,7 +179,7 @@ async def running_decision(
     (heard,) = await engine.listen([[waveform]])
     rule = (options.get("prior"), options.get("false_accept_rate"))
     decision = await run_in_threadpool(extractor.decide, claimed, heard, *rule)
-    missing = missing_evidence(decision, float(options["sure"]))
+    missing = missing_evidence(decision, options["sure"])
     return {
         **decision.plain(),
         "seconds": len(waveform) / STREAM_RATE,

@@ -96,6 +96,8 @@ def test_silence_is_no_evidence(client: TestClient) -> None:
         ('{"name": "Ann", "far": 1}', "unknown: far"),
         ('{"name": "Ann", "prior": 1.5}', "strictly between 0 and 1"),
         ('{"name": "Ann", "sure": 0.5}', "at least 1"),
+        ('{"name": "Ann", "key": 5}', "name and key must be text"),
+        (f'{{"name": "Ann", "prior": 1{"0" * 400}}}', "too large to convert to float"),
         ('{"name": "Zoe"}', "nobody is enrolled as 'Zoe'"),
     ],
 )
