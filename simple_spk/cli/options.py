@@ -24,7 +24,9 @@ def add_value(
     parser.add_argument(*names, type=kind, metavar=metavar, help=what, **more)
 
 
-def add_model(parser: ArgumentParser, with_workers: bool = False) -> None:
+def add_model(
+    parser: ArgumentParser, with_workers: bool = False, longest_seconds: float = LONGEST_SECONDS
+) -> None:
     """The model, its device and precision, and perhaps the threads that read audio."""
     what = "folder (RUN/model) or owner/name on the Hugging Face Hub (default: the built-in model)"
     add_value(parser, "--model MODEL", what, str)
@@ -36,8 +38,8 @@ def add_model(parser: ArgumentParser, with_workers: bool = False) -> None:
         help="of the encoder: bf16 is faster on hardware that supports it, and changes embeddings "
         "by some thousandths of their length (default fp32)",
     )
-    what = f"refuse longer recordings (default {LONGEST_SECONDS:.0f})"
-    add_value(parser, "--longest-seconds N", what, float, default=LONGEST_SECONDS)
+    what = f"refuse longer recordings (default {longest_seconds:.0f})"
+    add_value(parser, "--longest-seconds N", what, float, default=longest_seconds)
     if with_workers:
         what = "threads that read audio (default: the number of cores, at most 8)"
         add_value(parser, "--workers N", what, int, default=0)

@@ -43,7 +43,7 @@ class Limits:
         most, now = self.requests_per_minute, time.monotonic()
         left, then = self._tokens.pop(client, (most, now))
         left = min(most, left + (now - then) * most / 60.0)
-        self._tokens[client] = (max(left - 1.0, 0.0) if left >= 1.0 else left, now)
+        self._tokens[client] = (left - 1.0 if left >= 1.0 else left, now)
         while len(self._tokens) > MOST_CLIENTS:
             self._tokens.popitem(last=False)
         if left < 1.0:
@@ -56,11 +56,14 @@ class Limits:
 
         Otherwise any site could use a service that its visitor runs without keys.
         """
-        host = headers.get("host", "")
-        if self.hosts is not None and urlsplit(f"//{host}").hostname not in self.hosts:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        try:
+            name, site = urlsplit(f"//{host}").hostname, urlsplit(origin or "").netloc
+        except ValueError as error:
+            raise HTTPException(400, f"no address in Host or Origin: {error}") from error
+        if self.hosts is not None and name not in self.hosts:
             raise HTTPException(403, f"this server is not {host[:100]}: start it with --host")
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and site != host:
             raise HTTPException(403, "a page of another site may not use this server")
 
     def check_key(self, key: str | None, scope: str, address: str) -> None:

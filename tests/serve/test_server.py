@@ -160,4 +160,4 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 def test_a_port_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     for port in ("0", "65536"):
         assert run("serve", "--port", port) == 1
-        assert f"--port is 1 to 65535, not {port}" in capsys.readouterr().err
+        assert f"--port must be 1 to 65535, not {port}" in capsys.readouterr().err

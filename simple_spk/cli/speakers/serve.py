@@ -7,6 +7,7 @@ It needs the extra [serve]: pip install -e '.[serve]'
 """
 
 import importlib.util
+import math
 from argparse import ArgumentParser, Namespace
 
 from simple_spk.cli.commands.voices import ADDRESS
@@ -46,8 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     what = f"of the new key: {', '.join(SCOPES)} (default verify)"
     add_value(group, "--scopes SCOPE", what, str, nargs="+", default=["verify"])
     add_value(group, "--remove-key NAME", "remove a key, and end", str)
-    add_model(parser)
-    parser.set_defaults(longest_seconds=LONGEST_SECONDS)
+    add_model(parser, longest_seconds=LONGEST_SECONDS)
 
 
 def run(options: Namespace) -> None:
@@ -61,13 +61,16 @@ def run(options: Namespace) -> None:
             return
         say(add_key(options.keys, options.add_key, options.scopes))
         return
-    for name in ("places", "rate", "most_megabytes", "upload_seconds", "decode_seconds"):
-        if not getattr(options, name) > 0:
-            raise ValueError(f"--{name.replace('_', '-')} is more than 0")
+    for name in ("places", "most_megabytes", "upload_seconds", "decode_seconds"):
+        if not 0 < getattr(options, name) < math.inf:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} must be more than 0, not {getattr(options, name)}")
+    if not options.rate >= 1:  # a client collects at most a minute's requests
+        raise ValueError(f"--rate must be at least 1, not {options.rate:g}")
     if not 0 < options.port < 2**16:
-        raise ValueError(f"--port is 1 to 65535, not {options.port}")
+        raise ValueError(f"--port must be 1 to 65535, not {options.port}")
     if options.workers < 0:
-        raise ValueError(f"--workers is 0 or more, not {options.workers}")
+        raise ValueError(f"--workers must be 0 or more, not {options.workers}")
     missing = [one for one in ("fastapi", "uvicorn", "multipart", "websockets") if _lacks(one)]
     if missing:
         cure = "pip install -e '.[serve]'"
