@@ -8,10 +8,10 @@ from simple_spk import ANGULAR_BIAS
 from simple_spk.cli.messages import warn
 from simple_spk.cli.options import add_enrollments, add_value
 from simple_spk.data.manifest import read_speakers
+from simple_spk.evaluation.bootstrap import MetricOptions
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.evaluation.embedding_files import read_embeddings
 from simple_spk.evaluation.enrollment import read_enrollments
-from simple_spk.evaluation.list_summary import MetricOptions
 from simple_spk.evaluation.score_files import SCORE_FORMATS
 from simple_spk.evaluation.score_norm import speaker_cohort
 from simple_spk.evaluation.scoring import NumpySimilarity

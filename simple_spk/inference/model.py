@@ -34,14 +34,12 @@ class Model(NamedTuple):
         return self
 
 
-def trained_model(
-    front_end: Any, encoder: nn.Module, loss: nn.Module, training_data: str | None = None
-) -> Model:
+def trained_model(front_end: Any, encoder: nn.Module, loss: nn.Module) -> Model:
     """The model of a training: the loss has its similarity and, if it is SimPLE, its bias."""
     bias = getattr(loss, "bias", None)
     threshold = -float(bias.detach()) if isinstance(bias, Tensor) and bias.ndim == 0 else None
     similarity: Any = loss.similarity
-    return Model(front_end, encoder, similarity, threshold, training_data=training_data)
+    return Model(front_end, encoder, similarity, threshold)
 
 
 def embedding_fingerprint(model: Model) -> str:

@@ -70,15 +70,13 @@ class LocatedRecordings(NamedTuple):
         embedded = lambda: Embeddings(self.ids, embed(self.paths))  # noqa: E731
         return EmbeddingSource(embedded, self.seconds_of_recording, self.sound_of_recording)
 
-    def sound_of_recording(
-        self, sample_rate: int = SAMPLE_RATE, progress: bool = True
-    ) -> dict[str, NDArray[np.float64]]:
+    def sound_of_recording(self, sample_rate: int = SAMPLE_RATE) -> dict[str, NDArray[np.float64]]:
         """The measures of the sound of each recording, from the files."""
 
         def measured(path: Path) -> NDArray[np.float64]:
             return quality_of_file(path, sample_rate).sound_measures()
 
-        found = ask_all(measured, self.paths, "listen", progress)
+        found = ask_all(measured, self.paths, "listen")
         return dict(zip(self.ids, found, strict=True))
 
 

@@ -18,10 +18,7 @@ FOLDER = Path(__file__).parent
 
 
 def write_report(
-    path: str | Path,
-    lists: Sequence[ReportedList],
-    costs: MetricOptions | None = None,
-    date: str | None = None,
+    path: str | Path, lists: Sequence[ReportedList], costs: MetricOptions | None = None
 ) -> None:
     """Write the page, whole or not at all; equal arguments give equal bytes."""
     path = Path(path)
@@ -36,7 +33,6 @@ def write_report(
         "report.html.j2",
         title="Speaker verification: " + ", ".join(one.curve.name for one in sections),
         costs=costs,
-        date=date,
         version=__version__,
         priors=priors,
         min_dcfs=[f"minDCF({prior})" for prior in priors],

@@ -17,7 +17,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Res
 from starlette.concurrency import run_in_threadpool
 
 from simple_spk import __version__
-from simple_spk.inference.batch_embedding import AudioError
+from simple_spk.data.audio import AudioError
 from simple_spk.inference.extractor import MOST_CANDIDATES, Extractor, Side
 from simple_spk.inference.voice_stores.voice import LARGEST_NAME, Voice
 from simple_spk.report.page import rendered
@@ -38,7 +38,6 @@ from simple_spk.serve.stream import converse
 
 FOLDER = Path(__file__).parent
 MOST_FILES = 10  # of a side
-MOST_VOICES = 10_000  # in a list of them
 SPOOL = 2**20
 # Nobody else's scripts, styles or frames; sounds that the page itself made.
 POLICY = (

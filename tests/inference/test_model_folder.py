@@ -366,8 +366,10 @@ def test_calibration_and_origin_are_kept(tiny_model: Parts, tmp_path: Path) -> N
     spread = Spread({"least_log_duration": 1.5}, {}, ((0.1, 1.25), (0.01, 3.5)), 94)
     calibration = Calibration(2.0, -1.0, {"least_log_duration": 0.5}, 0.01, "list", 99, 5)
     calibration = replace(calibration, nontarget_spread=spread)
-    model = trained_model(*tiny_model, training_data="Hörspiele: ten of them\nand more")
-    save_model(tmp_path, model._replace(calibration=calibration))
+    model = trained_model(*tiny_model)._replace(
+        calibration=calibration, training_data="Hörspiele: ten of them\nand more"
+    )
+    save_model(tmp_path, model)
     loaded = load_model(tmp_path)
     assert loaded.calibration == calibration
     assert loaded.training_data == model.training_data

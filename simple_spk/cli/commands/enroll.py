@@ -13,8 +13,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from simple_spk.cli.commands.verify import quality_line
-from simple_spk.cli.commands.voices import ADDRESS, described, remove_voices, some
-from simple_spk.cli.messages import say, warn
+from simple_spk.cli.commands.voices import ADDRESS, described, remove_voices
+from simple_spk.cli.messages import say, some, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.inference.decisions import warnings

@@ -19,6 +19,7 @@ from simple_spk.cli.summaries import show_summaries, summary_options
 from simple_spk.data.trials import read_trials
 from simple_spk.distributed import join_group, leave_group, own_device, rank
 from simple_spk.evaluation.embedding_files import Embeddings
+from simple_spk.inference.trial_scoring import EmbeddingSource, evaluate_trials
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -38,11 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     """Embed the recordings of all lists once, score and report; processes share the embedding."""
     from simple_spk.inference.embedding_store import embed_into_file
-    from simple_spk.inference.trial_evaluation import (
-        EmbeddingSource,
-        evaluate_trials,
-        locate_recordings,
-    )
+    from simple_spk.inference.trial_evaluation import locate_recordings
 
     join_group()
     lists = [read_trials(path) for path in options.trials]
