@@ -96,13 +96,18 @@ def add_metrics(
     add_value(group, "--false-alarm-cost C", what, float, default=1.0)
 
 
-def add_decision(parser: ArgumentParser) -> None:
-    """Decision rule and JSON output of verify and identify."""
+def add_audio(parser: ArgumentParser) -> None:
+    """The recordings of embed and cluster."""
+    what = "audio files, folders of them, lists (.txt, .scp) or manifests (.csv)"
+    add_value(parser, "audio FILE|FOLDER|LIST", what, nargs="+")
+
+
+def add_decision(parser: ArgumentParser, prior_of: str) -> None:
+    """Decision rule and JSON output; ``prior_of`` is an event for the help."""
     what = (
         "accept at the threshold of this false-accept rate, such as 1e-3 (default: accept at a "
         "probability of 0.5 or more)"
     )
     add_value(parser, "--far RATE", what, float)
-    what = "prior probability of the same speaker or, in identify, of an enrolled one (default 0.5)"
-    add_value(parser, "--prior P", what, float)
+    add_value(parser, "--prior P", f"prior probability that {prior_of} (default 0.5)", float)
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -33,10 +33,10 @@ GPU_NAMES = ("A100-40GB", "A100-80GB", "H100", "4090", "3090", "V100")  # those 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of doctor."""
     data = parser.add_argument_group("data")
-    add_value(data, "--voxceleb1 DIR", "copy of VoxCeleb1")
-    add_value(data, "--voxceleb2 DIR", "copy of VoxCeleb2, original or converted")
+    add_value(data, "--voxceleb1 FOLDER", "copy of VoxCeleb1")
+    add_value(data, "--voxceleb2 FOLDER", "copy of VoxCeleb2, original or converted")
     add_value(data, "--manifest CSV", "manifest of recordings")
-    add_value(data, "--audio-folder DIR", "folder of recordings")
+    add_value(data, "--audio-folder FOLDER", "folder of recordings")
     what = "expected recordings: 'utterance [seconds]' per line, may be .gz"
     add_value(data, "--utterances LIST", what)
     what = "trial lists: check that their recordings are available"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simple_spk.cli.messages import say, warn
-from simple_spk.cli.options import add_model, add_value, load_extractor
+from simple_spk.cli.options import add_audio, add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs, warn_of_other_files
 from simple_spk.data.recording_lists import Shard, find_recordings
 from simple_spk.distributed import gather_objects, join_group, leave_group, own_device, rank
@@ -42,8 +42,7 @@ def read_shard(text: str) -> Shard:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of embed."""
-    what = "audio files, folders of them, lists (.txt, .scp) or manifests (.csv)"
-    add_value(parser, "audio FILE|FOLDER|LIST", what, nargs="+")
+    add_audio(parser)
     what = (
         ".npz, .safetensors, .parquet or .ark (with an .scp) to write, or a folder of Parquet parts"
     )

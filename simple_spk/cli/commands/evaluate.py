@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line of evaluate."""
     add_model(parser, with_workers=True)
     where = parser.add_mutually_exclusive_group(required=True)
-    add_value(where, "--audio-folder DIR", "the lists name paths below this folder")
+    add_value(where, "--audio-folder FOLDER", "the lists name paths below this folder")
     add_value(where, "--manifest CSV", "the lists name IDs of this manifest")
     what = "save the embeddings (.npz or .safetensors); an interrupted run resumes from the file"
     add_value(parser, "--save-embeddings FILE", what)

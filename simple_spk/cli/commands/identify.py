@@ -25,8 +25,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line of identify."""
     add_value(parser, "voices VOICES", f"{ADDRESS}, from simple-spk enroll", str)
     add_value(parser, "recordings RECORDING", "recordings to identify", nargs="+")
-    add_value(parser, "--top N", "candidates to show (default 3)", int, default=3)
-    add_decision(parser)
+    add_value(parser, "--top N", "likeliest voices to show (default 3)", int, default=3)
+    add_decision(parser, "the speaker is enrolled")
     add_model(parser)
 
 

@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line of metrics."""
     add_value(parser, "scores SCORES", "score files", nargs="+")
     add_value(parser, "--trials LIST", "the list, with its labels")
-    what = "a decision threshold whose error rates are reported, such as -b"
+    what = "also report the error rates at this decision threshold"
     add_value(parser, "--threshold T", what, float)
     add_summary(parser)
 

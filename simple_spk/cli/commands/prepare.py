@@ -38,27 +38,33 @@ def add_arguments(parser: ArgumentParser) -> None:
     purpose = "write TARGET/rooms.csv, the room impulse responses (RIRS_NOISES) to train with"
     rooms = _add_corpus(corpora, "rooms", purpose, "simulated_rirs")
     purpose = "copy the recordings of any manifest into tar files, with a manifest that reads them"
-    shards = corpora.add_parser("shards", help=purpose, description=purpose.capitalize())
+    shards = _add_parser(corpora, "shards", purpose)
     add_value(shards, "source MANIFEST", "manifest (.csv), such as DATA/train.csv")
     add_value(shards, "target TARGET", "folder to write: shard-0000.tar, ... and the manifest")
     what = f"size of a tar file (default {SHARD_MEGABYTES})"
     add_value(shards, "--shard-megabytes N", what, float, default=SHARD_MEGABYTES)
     purpose = "write a manifest of cuts of lhotse, with FLAC files of those that are parts of files"
-    lhotse = corpora.add_parser("lhotse", help=purpose, description=purpose.capitalize())
+    lhotse = _add_parser(corpora, "lhotse", purpose)
     add_value(lhotse, "source CUTS", "NAME.jsonl or NAME.jsonl.gz, of MonoCuts with a speaker")
     add_value(lhotse, "target TARGET", "data folder to write: NAME.csv and cuts/")
     add_value(lhotse, "--workers N", "files read at a time (default 8)", int, default=8)
     for in_place in (first, musan, rooms):
-        in_place.description = f"{in_place.description}. The audio files stay where they are."
+        in_place.description = f"{in_place.description} The audio files stay where they are."
         add_value(in_place, "--workers N", "files read at a time (default 8)", int, default=8)
+
+
+def _add_parser(
+    corpora: "_SubParsersAction[ArgumentParser]", name: str, purpose: str
+) -> ArgumentParser:
+    """A parser whose help and description are the purpose."""
+    return corpora.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
 
 
 def _add_corpus(
     corpora: "_SubParsersAction[ArgumentParser]", name: str, purpose: str, content: str
 ) -> ArgumentParser:
     """The command line of one corpus, whose source folder has this content."""
-    sentence = purpose[0].upper() + purpose[1:]
-    parser = corpora.add_parser(name, help=purpose, description=sentence)
+    parser = _add_parser(corpora, name, purpose)
     add_value(parser, "source SOURCE", f"folder that contains {content}")
     add_value(parser, "target TARGET", "data folder to write")
     return parser

@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(parser, "recordings RECORDING", what, str, nargs="+")
     add_value(parser, "--against RECORDING", "recordings of the second speaker", str, nargs="+")
     parser.set_defaults(wrong_call=parser.error)
-    add_decision(parser)
+    add_decision(parser, "both have the same speaker")
     add_model(parser)
 
 

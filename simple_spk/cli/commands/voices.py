@@ -27,7 +27,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(renaming, "old OLD", "the name of a voice", str)
     add_value(renaming, "new NEW", "its new name, which nobody else has", str)
     add_value(copying, "target TARGET", f"{ADDRESS}; created if needed", str)
-    what = "pq (default): all keys in 4 bits for two numbers; flat: all; ivf, ivf-sq8: lists"
+    what = (
+        "what a search compares: all voices at 2 bits a number (pq, default) or at 32 bits (flat), "
+        "or those of similar voices only, at 32 (ivf) or 8 bits (ivf-sq8)"
+    )
     indexing.add_argument("--kind", choices=INDEX_KINDS, default=INDEX_KINDS[0], help=what)
     for action in (copying, indexing):
         add_model(action)

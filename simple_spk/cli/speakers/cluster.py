@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from simple_spk.cli.messages import say, some, warn
-from simple_spk.cli.options import add_model, add_value, load_extractor
+from simple_spk.cli.options import add_audio, add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs, warn_of_other_files
 from simple_spk.data.recording_lists import find_recordings
 from simple_spk.io.atomic_file import atomic_write, write_text
@@ -21,9 +21,8 @@ from simple_spk.io.atomic_file import atomic_write, write_text
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of cluster."""
-    what = "folders, audio files, lists (.txt, .scp) or manifests (.csv)"
-    add_value(parser, "audio FOLDER|FILE|LIST", what, nargs="+")
-    add_value(parser, "--speakers N", "the number of speakers (default: found)", int)
+    add_audio(parser)
+    add_value(parser, "--speakers N", "number of speakers (default: estimated)", int)
     what = (
         "prior probability that two recordings have the same speaker (default 0.1); lower it if "
         "different speakers are joined, raise it if one speaker is divided"
@@ -32,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     what = "table to write: recording, speaker, evidence, likeliest other speaker, doubtful"
     add_value(group, "-o --output CSV", what)
-    add_value(group, "--links DIR", "new folder with a folder of links for each speaker")
+    add_value(group, "--links FOLDER", "new folder with a folder of links for each speaker")
     add_value(group, "--page HTML", "page with the speakers, and the doubtful recordings first")
     add_model(parser, with_workers=True)
 

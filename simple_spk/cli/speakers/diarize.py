@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of diarize."""
     add_value(parser, "recording RECORDING", "an audio or video file")
-    add_value(parser, "--speakers N", "how many people speak, if it is known", int)
-    add_value(parser, "--min-speakers N", "at least so many (default 1)", int)
-    add_value(parser, "--max-speakers N", "at most so many (default: any number)", int)
+    add_value(parser, "--speakers N", "number of speakers (default: estimated)", int)
+    add_value(parser, "--min-speakers N", "least number of speakers (default 1)", int)
+    add_value(parser, "--max-speakers N", "greatest number of speakers (default: no limit)", int)
     what = "prior probability that two pieces have the same speaker; lower: more speakers"
     add_value(parser, "--same-prior P", f"{what} (default 0.5)", float, default=0.5)
     add_value(parser, "--voices VOICES", f"enrolled voices: {ADDRESS}", str)

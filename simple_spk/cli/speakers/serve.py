@@ -27,26 +27,26 @@ def add_arguments(parser: ArgumentParser) -> None:
     what = "address to listen on (default 127.0.0.1, this computer; 0.0.0.0: all networks)"
     add_value(parser, "--host HOST", what, str, default="127.0.0.1")
     add_value(parser, "--port PORT", "port (default 8000)", int, default=8000)
-    what = "requests that may wait or be worked on; others get 503 (default 64)"
+    what = "most requests that wait or are worked on; further ones get status 503 (default 64)"
     add_value(parser, "--places N", what, int, default=64)
     what = "processes that decode uploads (default: the number of cores, at most 8)"
     add_value(parser, "--workers N", what, int, default=0)
     group = parser.add_argument_group("uploads")
-    add_value(group, "--most-megabytes N", "of a request (default 50)", float, default=50.0)
-    what = "that an upload may take (default 60)"
+    add_value(group, "--most-megabytes N", "largest request (default 50)", float, default=50.0)
+    what = "longest time for an upload (default 60)"
     add_value(group, "--upload-seconds N", what, float, default=60.0)
-    what = "that decoding a recording may take (default 20)"
+    what = "longest time to decode a recording (default 20)"
     add_value(group, "--decode-seconds N", what, float, default=20.0)
     group = parser.add_argument_group("who may use it")
     add_value(group, "--keys FILE", "API keys; without it, everybody who can reach the server")
-    what = "requests a minute of a key, or else of an address (default 600)"
+    what = "requests per minute of each key, or without keys of each address (default 600)"
     add_value(group, "--rate N", what, float, default=600.0)
-    what = "serve without keys, also on other addresses than those of this computer"
+    what = "let other computers use it without keys"
     group.add_argument("--open", action="store_true", help=what)
-    add_value(group, "--add-key NAME", "make a key, print it, and end", str)
-    what = f"of the new key: {', '.join(SCOPES)} (default verify)"
+    add_value(group, "--add-key NAME", "make a key, print it, and exit", str)
+    what = f"what the new key is for: {', '.join(SCOPES)} (default verify)"
     add_value(group, "--scopes SCOPE", what, str, nargs="+", default=["verify"])
-    add_value(group, "--remove-key NAME", "remove a key, and end", str)
+    add_value(group, "--remove-key NAME", "remove a key, and exit", str)
     add_model(parser, longest_seconds=LONGEST_SECONDS)
 
 
