@@ -69,7 +69,7 @@ def as_text(findings: Sequence[Finding]) -> str:
         if finding.cure and finding.status is not Status.OK:
             lines.append(f"{'':14}-> {finding.cure}")
     problems = sum(finding.status is Status.PROBLEM for finding in findings)
-    lines += ["", f"{problems} problems" if problems > 1 else f"{problems or 'no'} problem"]
+    lines += ["", f"{problems or 'no'} problem{'' if problems == 1 else 's'}"]
     return "\n".join(lines)
 
 

@@ -102,7 +102,7 @@ def test_a_complete_copy_is_called_complete(
     assert run("--voxceleb2", tmp_path, "--utterances", toy.list, *depth) == 0
     words = capsys.readouterr().out
     assert "missing: 0 files: all 12 are there, complete" in words
-    assert words.endswith("no problem\n")
+    assert words.endswith("no problems\n")
 
 
 @pytest.mark.parametrize("depth", [(), ("--deep",)])

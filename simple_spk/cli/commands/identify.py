@@ -70,7 +70,7 @@ def _sentence(path: Path, found: Identification) -> str:
         return f"{path}: {found.name}"
     if found.accepted is None:
         return f"{path}: {no_decision(found.threshold)}: {found.reason}"
-    return f"{path}: nobody I know"
+    return f"{path}: no enrolled speaker"
 
 
 def _line(candidate: Candidate) -> str:

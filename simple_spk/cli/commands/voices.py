@@ -70,8 +70,7 @@ def remove_voices(address: str, names: Sequence[str]) -> None:
     """Remove voices from a store, and say so."""
     voices = open_voices(address, change=True)
     voices.remove(*names)
-    verb = "is" if len(names) == 1 else "are"
-    say(f"{', '.join(names)} {verb} forgotten; {some(len(voices), 'voice')} in {address}")
+    say(f"{', '.join(names)} removed; {some(len(voices), 'voice')} in {address}")
 
 
 def described(voice: Voice) -> str:
