@@ -33,7 +33,7 @@ from simple_spk.serve.answers import (
 from simple_spk.serve.decoding import Decoders
 from simple_spk.serve.engine import BusyError, Engine, Heard, Upload
 from simple_spk.serve.gate import Gate, Limits
-from simple_spk.serve.measures import Measures
+from simple_spk.serve.request_metrics import RequestMetrics
 from simple_spk.serve.stream import converse
 
 FOLDER = Path(__file__).parent
@@ -72,7 +72,7 @@ class Service:
     """What the endpoints share."""
 
     def __init__(self, extractor: Extractor, settings: Settings) -> None:
-        self.extractor, self.settings, self.measures = extractor, settings, Measures()
+        self.extractor, self.settings, self.metrics = extractor, settings, RequestMetrics()
         self.engine: Engine | None = None
         self.folder: Path | None = None
 
@@ -182,7 +182,7 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
         redoc_url=None,
         telemetry=SILENT,
     )
-    app.add_middleware(Gate, limits=settings.limits, measures=service.measures)
+    app.add_middleware(Gate, limits=settings.limits, metrics=service.metrics)
 
     @app.exception_handler(BusyError)
     async def busy(_request: Request, error: BusyError) -> JSONResponse:
@@ -308,7 +308,7 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
             "batches_total": engine.batches,
             "batched_requests_total": engine.batched,
         }
-        return service.measures.text(gauges)
+        return service.metrics.text(gauges)
 
     page = rendered(
         "page.html.j2",

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from starlette.exceptions import HTTPException
 
 from simple_spk.serve.keys import SCOPES, KeyFile
-from simple_spk.serve.measures import Measures
+from simple_spk.serve.request_metrics import RequestMetrics
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 MOST_UPLOADS = 256  # at once, of all clients: each has a file or some memory
@@ -85,8 +85,8 @@ class Limits:
 class Gate:
     """Lets requests through to the app that keep to the limits."""
 
-    def __init__(self, app: App, limits: Limits, measures: Measures) -> None:
-        self.app, self.limits, self.measures = app, limits, measures
+    def __init__(self, app: App, limits: Limits, metrics: RequestMetrics) -> None:
+        self.app, self.limits, self.metrics = app, limits, metrics
         self.uploads = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,7 +118,7 @@ class Gate:
             finally:
                 self.uploads -= 1
         finally:
-            self.measures.count(scope["path"], status, time.monotonic() - started)
+            self.metrics.count(scope["path"], status, time.monotonic() - started)
         return None
 
     def check(self, scope: Scope) -> None:

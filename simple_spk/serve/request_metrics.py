@@ -13,9 +13,8 @@ KNOWN = ("/", "/health", *(f"/{scope}" for scope in SCOPES))
 logger = logging.getLogger("simple_spk.serve")
 
 
-class Measures:
-    """What is counted of all requests. Neither here nor in the log is anything that they contain:
-    no names, no files, no scores, no keys."""
+class RequestMetrics:
+    """Counts and times of all requests, and nothing that they contain, such as names or keys."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, int]] = Counter()
