@@ -17,7 +17,7 @@ from simple_spk import Extractor
 from simple_spk.cli.errors import exit_code
 from simple_spk.data.manifest import read_manifest
 from simple_spk.data.trials import read_trials
-from simple_spk.inference.diarization.recordings import sorted_rows
+from simple_spk.inference.diarization.recording_clusters import sorted_rows
 
 
 def summary(rows: list[dict[str, Any]], speakers: list[str]) -> str:

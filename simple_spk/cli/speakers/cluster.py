@@ -43,7 +43,7 @@ def run(options: Namespace) -> int:
     check_outputs([options.output, options.page], [*paths, *options.audio])
     if options.links is not None and options.links.exists() and any(options.links.iterdir()):
         raise ValueError(f"{options.links} is not empty: name a new folder for the links")
-    from simple_spk.inference.diarization.recordings import sorted_rows  # imports torch
+    from simple_spk.inference.diarization.recording_clusters import sorted_rows  # imports torch
 
     extractor = load_extractor(options, options.device)
     how = (options.speakers, options.same_prior, options.workers)

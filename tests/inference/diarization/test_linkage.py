@@ -14,7 +14,7 @@ from simple_spk.evaluation.quality_measures import TYPICALITY, pack_background
 from simple_spk.inference.diarization import neighbor_graph, recordings
 from simple_spk.inference.diarization.likeness import Items, Likeness, Merges
 from simple_spk.inference.diarization.linkage import linked
-from simple_spk.inference.diarization.recordings import sort_recordings
+from simple_spk.inference.diarization.recording_clusters import sort_recordings
 from simple_spk.inference.diarization.resegmentation import templates
 from simple_spk.inference.model import Model
 from simple_spk.models.similarity import GeneralizedInnerProduct
