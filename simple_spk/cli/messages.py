@@ -50,10 +50,10 @@ def _escaped(letter: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def some(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
     """A number of things.
 
-    >>> some(1, "voice"), some(2, "voice")
+    >>> counted(1, "voice"), counted(2, "voice")
     ('1 voice', '2 voices')
     """
     return f"{count} {what}" if count == 1 else f"{count} {what}s"

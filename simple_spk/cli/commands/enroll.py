@@ -14,7 +14,7 @@ from pathlib import Path
 
 from simple_spk.cli.commands.verify import quality_line
 from simple_spk.cli.commands.voices import ADDRESS, described, remove_voices
-from simple_spk.cli.messages import say, some, warn
+from simple_spk.cli.messages import counted, say, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.inference.decisions import warnings
@@ -69,6 +69,6 @@ def run(options: Namespace) -> int:
                 say(quality_line(name, quality))
     new = extractor.checked_side(options.name, side, options.force)
     enrolled = voices.add(options.name, new)
-    known = f"{some(len(voices), 'voice')} in {options.voices}"
+    known = f"{counted(len(voices), 'voice')} in {options.voices}"
     say(f"{options.name}: {described(enrolled)}; {known}")
     return 1 if left_out else 0

@@ -4,7 +4,7 @@ import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
-from simple_spk.cli.messages import say, some
+from simple_spk.cli.messages import counted, say
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.inference.voice_stores.addresses import open_voices
 from simple_spk.inference.voice_stores.faiss_store import INDEX_KINDS, FaissStore
@@ -49,14 +49,13 @@ def run(options: Namespace) -> None:
         target = load_extractor(options, options.device).load_voices(options.target, create=True)
         require_fingerprint(options.voices, source.fingerprint, target.fingerprint)
         target.extend(source.each())
-        say(
-            f"{some(len(source), 'voice')} copied; {some(len(target), 'voice')} in {options.target}"
-        )
+        found = f"{counted(len(target), 'voice')} in {options.target}"
+        say(f"{counted(len(source), 'voice')} copied; {found}")
     elif options.action == "index":
         store = load_extractor(options, options.device).load_voices(options.voices)
         if not isinstance(store, FaissStore):
             raise ValueError(f"{options.voices} has no index of its own: write faiss:FILE")
-        say(f"{some(store.build(options.kind), 'voice')} in {store.index_path}")
+        say(f"{counted(store.build(options.kind), 'voice')} in {store.index_path}")
     else:
         named = open_voices(options.voices).each()
         if options.json:
@@ -70,9 +69,9 @@ def remove_voices(address: str, names: Sequence[str]) -> None:
     """Remove voices from a store, and say so."""
     voices = open_voices(address, change=True)
     voices.remove(*names)
-    say(f"{', '.join(names)} removed; {some(len(voices), 'voice')} in {address}")
+    say(f"{', '.join(names)} removed; {counted(len(voices), 'voice')} in {address}")
 
 
 def described(voice: Voice) -> str:
     """How much is known of a voice."""
-    return f"{some(voice.recordings, 'recording')}, {voice.seconds:.1f} s"
+    return f"{counted(voice.recordings, 'recording')}, {voice.seconds:.1f} s"

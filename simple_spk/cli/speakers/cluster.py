@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from simple_spk.cli.messages import say, some, warn
+from simple_spk.cli.messages import counted, say, warn
 from simple_spk.cli.options import add_audio, add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs, warn_of_other_files
 from simple_spk.data.recording_lists import find_recordings
@@ -69,7 +69,7 @@ def run(options: Namespace) -> int:
     if options.output is None and options.links is None and options.page is None:
         for row in rows:
             say(f"{row['speaker']}  {row['id']}{'  (doubtful)' if row['doubtful'] else ''}")
-    counts = f"{some(len(rows), 'recording')} of {some(len(speakers), 'speaker')}"
+    counts = f"{counted(len(rows), 'recording')} of {counted(len(speakers), 'speaker')}"
     say(f"{counts}; {doubtful} doubtful")
     return 1 if failed else 0
 

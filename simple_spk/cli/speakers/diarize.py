@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simple_spk.cli.commands.voices import ADDRESS
-from simple_spk.cli.messages import some
+from simple_spk.cli.messages import counted
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import STANDARD_OUTPUT, check_outputs, print_results
 from simple_spk.inference.voice_stores.addresses import voices_file
@@ -82,7 +82,7 @@ def _lines(found: "Conversation", with_turns: bool) -> Iterator[str]:
     total = sum(talk.values())
     for speaker, seconds in talk.items():
         yield f"{speaker}: {seconds:.1f} s of speech ({100 * seconds / total:.0f} %)"
-    heard = f"{some(len(talk), 'speaker')} in {found.seconds:.1f} s"
+    heard = f"{counted(len(talk), 'speaker')} in {found.seconds:.1f} s"
     yield f"{heard}; speech found by {found.detector}; overlap not handled"
 
 
