@@ -107,6 +107,7 @@ def test_voices_are_listed_renamed_and_removed_without_their_model(
         (("rename", voices, "Ann", "Eve"), "nobody is enrolled as 'Ann'"),
         (("list", tmp_path / "none"), "no enrolled voices at"),
         (("remove", tmp_path / "none", "Ann"), "no enrolled voices at"),
+        (("copy", voices, f"faiss:{voices}"), "is an input"),
     ):
         assert run("voices", *wrong) == 1
         assert message in capsys.readouterr().err

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from simple_spk.cli.messages import counted, say
 from simple_spk.cli.options import add_model, add_value, load_extractor
-from simple_spk.inference.voice_stores.addresses import open_voices
+from simple_spk.cli.outputs import check_outputs
+from simple_spk.inference.voice_stores.addresses import open_voices, voices_file
 from simple_spk.inference.voice_stores.faiss_store import INDEX_KINDS, FaissStore
 from simple_spk.inference.voice_stores.voice import Voice, require_fingerprint
 
@@ -45,6 +46,8 @@ def run(options: Namespace) -> None:
     elif options.action == "remove":
         remove_voices(options.voices, options.names)
     elif options.action == "copy":
+        inputs = filter(None, [voices_file(options.voices)])
+        check_outputs([voices_file(options.target)], [*inputs])
         source = open_voices(options.voices)
         target = load_extractor(options, options.device).load_voices(options.target, create=True)
         require_fingerprint(options.voices, source.fingerprint, target.fingerprint)
