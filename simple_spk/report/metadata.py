@@ -58,7 +58,7 @@ def read_metadata(path: str | Path) -> Metadata:
             (lines.line_num, [field.strip() for field in fields]) for fields in lines if fields
         ]
     except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a table of text in UTF-8: {error}") from error
+        raise ValueError(f"{path} is no table in UTF-8 ({error}): save it as CSV") from error
     if len(numbered) < 2 or len(numbered[0][1]) < 2:
         raise ValueError(
             f"{path} has no table: expected a header such as 'ID,gender,nationality' and a row "

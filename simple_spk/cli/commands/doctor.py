@@ -145,7 +145,8 @@ def _check_training(options: Namespace) -> list[Finding]:
         per_speaker = setting.recordings_per_speaker
         changes["speakers_per_batch"], rest = divmod(options.batch, per_speaker)
         if rest:
-            raise ValueError(f"--batch must be a multiple of the {per_speaker} crops per speaker")
+            what = f"a multiple of the {per_speaker} crops per speaker"
+            raise ValueError(f"--batch must be {what}, not {options.batch}")
     given = {name: value for name, value in changes.items() if value is not None}
     setting = replace(setting, **given)
     if options.gpu is not None:
