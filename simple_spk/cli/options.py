@@ -87,7 +87,7 @@ def add_metrics(
     what = f"draws of speakers for 95 %% intervals (default {REPLICATES}{when})"
     add_value(group, "--replicates N", what, int, default=replicates)
     add_value(group, "--seed N", "random seed of the draws (default 0)", int, default=0)
-    what = "manifest or 'recording speaker' lines (default: from the names or labels of the list)"
+    what = "speakers, by manifest or 'recording speaker' lines (default: by the names or labels)"
     add_value(group, "--speakers FILE", what)
     what = f"target priors of the detection costs (default {' '.join(map(str, PRIORS))})"
     add_value(group, "--priors P", what, float, nargs="+", default=PRIORS)

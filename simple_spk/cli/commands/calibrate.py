@@ -28,7 +28,7 @@ from simple_spk.evaluation.score_files import read_scores
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of calibrate."""
     add_value(parser, "scores SCORES", "score file of a labeled list that is not a test list")
-    add_value(parser, "--trials LIST", "the list, with its labels")
+    add_value(parser, "--trials LIST", "trial list with labels, if the scores have none")
     add_value(parser, "-o --output JSON", "file to write", required=True)
     what = "target prior of the application, for which the ratios are optimized (default 0.01)"
     add_value(parser, "--target-prior P", what, float, default=0.01)

@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line of compare."""
     add_value(parser, "a A", "score file of a system")
     add_value(parser, "b B", "score file of another system, its trials in any order")
-    add_value(parser, "--trials LIST", "the list, with its labels")
+    add_value(parser, "--trials LIST", "trial list with labels, if the scores have none")
     add_metrics(parser)
     add_json(parser)
 

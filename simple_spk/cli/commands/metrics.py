@@ -20,7 +20,7 @@ from simple_spk.evaluation.score_files import ScoredTrials, read_scores
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of metrics."""
     add_value(parser, "scores SCORES", "score files", nargs="+")
-    add_value(parser, "--trials LIST", "the list, with its labels")
+    add_value(parser, "--trials LIST", "trial list with labels, if the scores have none")
     what = "also report the error rates at this decision threshold"
     add_value(parser, "--threshold T", what, float)
     add_summary(parser)

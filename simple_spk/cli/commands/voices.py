@@ -11,7 +11,7 @@ from simple_spk.inference.voice_stores.addresses import open_voices, voices_file
 from simple_spk.inference.voice_stores.faiss_store import INDEX_KINDS, FaissStore
 from simple_spk.inference.voice_stores.voice import Voice, require_fingerprint
 
-ADDRESS = "the file of voices, or faiss:FILE or qdrant:URL"
+ADDRESS = "file of voices, or faiss:FILE or qdrant:URL"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="print JSON")
     add_value(renaming, "old OLD", "the name of a voice", str)
     add_value(renaming, "new NEW", "its new name, which nobody else has", str)
-    add_value(copying, "target TARGET", f"{ADDRESS}; created if needed", str)
+    add_value(copying, "target TARGET", f"another {ADDRESS}; created if needed", str)
     what = (
         "what a search compares: all voices at 2 bits a number (pq, default) or at 32 bits (flat), "
         "or those of similar voices only, at 32 (ivf) or 8 bits (ivf-sq8)"

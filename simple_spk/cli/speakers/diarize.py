@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_value(parser, "--max-speakers N", "greatest number of speakers (default: no limit)", int)
     what = "prior probability that two pieces have the same speaker; lower: more speakers"
     add_value(parser, "--same-prior P", f"{what} (default 0.5)", float, default=0.5)
-    add_value(parser, "--voices VOICES", f"enrolled voices: {ADDRESS}", str)
+    add_value(parser, "--voices VOICES", f"name speakers who are enrolled: {ADDRESS}", str)
     add_value(parser, "--far RATE", "false-accept rate of the names, as in identify", float)
     what = "prior probability that a speaker is enrolled, as in identify (default 0.5)"
     add_value(parser, "--prior P", what, float)

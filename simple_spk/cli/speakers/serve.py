@@ -22,7 +22,7 @@ LONGEST_SECONDS = 600.0
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line of serve."""
-    what = f"enrolled voices: {ADDRESS}; created if needed (default: in memory, lost at the end)"
+    what = f"{ADDRESS}; created if needed (default: in memory, lost at the end)"
     add_value(parser, "--voices VOICES", what, str)
     what = "address to listen on (default 127.0.0.1, this computer; 0.0.0.0: all networks)"
     add_value(parser, "--host HOST", what, str, default="127.0.0.1")
