@@ -207,7 +207,7 @@ class Extractor:
         false_accept_rate: float | None = None,
     ) -> Decision:
         """The answer of ``verify`` for two sides that ``listen`` returned."""
-        chance, threshold, because = self.comparison.threshold(prior, false_accept_rate, voices=1)
+        chance, threshold, _ = self.comparison.threshold(prior, false_accept_rate, voices=1)
         for side in (first, second):
             if not isinstance(side, Side | NoSpeechError):
                 raise side
@@ -354,13 +354,13 @@ class Extractor:
         count = len(voices)
         if not count:
             raise ValueError(NOBODY)
-        chance, threshold, _ = self.comparison.threshold(prior, false_accept_rate, count)
+        chance, usual, _ = self.comparison.threshold(prior, false_accept_rate, count)
         heard = [side.voice for side in sides if isinstance(side, Side)]
         found = iter(self.comparison.search(voices, heard, chance, top))
         answers: list[Identification | Unusable] = []
         for side in sides:
             if isinstance(side, NoSpeechError):
-                answers.append(Identification(None, None, (), threshold, str(side), ()))
+                answers.append(Identification(None, None, (), usual, str(side), ()))
             elif not isinstance(side, Side):
                 answers.append(side)
             else:

@@ -69,23 +69,6 @@ def test_a_speaker_is_enrolled_from_the_result(
     fails_naming(capsys, "--diarized and none", *wrong)
 
 
-def test_bad_input_is_named(
-    calibrated_folder: Path, meeting: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    model = ("--model", calibrated_folder)
-    silence, text = tmp_path / "silence.wav", tmp_path / "text.wav"
-    soundfile.write(silence, np.zeros(32000), 16000)
-    text.write_text("no audio")
-    fails_naming(capsys, "silence.wav has no speech", "diarize", silence, *model)
-    fails_naming(capsys, "text.wav holds text, not audio", "diarize", text, *model)
-    fails_naming(capsys, "missing.wav", "diarize", tmp_path / "missing.wav", *model)
-    fails_naming(capsys, "500 speakers apart", "diarize", meeting, "--speakers", "500", *model)
-    fails_naming(capsys, "one speaker, not 0", "diarize", meeting, "--speakers", "0", *model)
-    fails_naming(capsys, "is an input", "diarize", meeting, "--rttm", meeting, *model)
-    limit = ("--longest-seconds", "2")
-    fails_naming(capsys, "longer than the limit", "diarize", meeting, *limit, *model)
-
-
 def test_cluster_writes_table_links_and_page(
     calibrated_folder: Path, spoken: list[Path], tmp_path: Path, capsys: Capture
 ) -> None:
@@ -124,7 +107,7 @@ def test_voices_of_diarize_may_be_on_a_server(
 
 
 def test_what_cannot_be_diarized_or_sorted_is_named(
-    calibrated_folder: Path, spoken: list[Path], tmp_path: Path, capsys: Capture
+    calibrated_folder: Path, spoken: list[Path], meeting: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     text, silent, empty = tmp_path / "text.wav", tmp_path / "silent.wav", tmp_path / "empty"
     text.write_text("words " * 99)
@@ -136,6 +119,9 @@ def test_what_cannot_be_diarized_or_sorted_is_named(
         ("silent.wav has no speech", "diarize", silent),
         ("empty is a folder: name a file in it", "diarize", empty),
         ("at least one speaker, not 0", "diarize", spoken[0], "--speakers", "0"),
+        ("500 speakers apart", "diarize", meeting, "--speakers", "500"),
+        ("is an input", "diarize", meeting, "--rttm", meeting),
+        ("longer than the limit", "diarize", meeting, "--longest-seconds", "2"),
         ("at least 3 and at most 2", "diarize", spoken[0], "--min", "3", "--max", "2"),
         ("strictly between 0 and 1, not 1", "diarize", spoken[0], "--same-prior", "1"),
         ("add --voices", "diarize", spoken[0], "--far", "0.01"),

@@ -69,7 +69,7 @@ def test_embedding_files_is_embedding_their_waveforms(
     assert relative_error(found.numpy(), extractor.embed(recordings[:1])) < 1e-5
 
 
-def test_half_the_precision_is_enough_and_has_to_be_spelt_right(
+def test_half_the_precision_is_enough_and_has_to_be_spelled_right(
     model_folder: Path, extractor: Extractor, recordings: list[Path]
 ) -> None:
     half = Extractor.load(model_folder, precision="bf16")
