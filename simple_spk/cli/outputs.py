@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simple_spk.cli.messages import say, warn
+from simple_spk.cli.messages import counted, say, warn
 from simple_spk.io.atomic_file import write_text
 
 if TYPE_CHECKING:  # commands about two recordings read no lists
@@ -62,10 +62,8 @@ def warn_of_other_files(files: Sequence[Path]) -> None:
     """Name the first few files of folders that were left out, if there are any."""
     if files:
         first = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
-        warn(
-            f"left out {len(files)} files that are not audio by their names ({first}): name those "
-            "that are"
-        )
+        left_out = f"left out {counted(len(files), 'file')} without a suffix of audio ({first})"
+        warn(f"{left_out}: name those that are audio")
 
 
 def print_results(table: str, json_text: str, json_file: Path | None) -> None:

@@ -88,11 +88,11 @@ def forecast(setting: TrainingSetting, gpu: Gpu, count: int = 1) -> Forecast:
     longest = crop_cost(setting, setting.longest_crop_seconds)
     mean = crop_cost(setting, setting.mean_crop_seconds)
     with torch.device("meta"):
-        parameters = 4.0 * sum(p.numel() for p in setting.encoder().parameters())
+        weight_bytes = 4.0 * sum(p.numel() for p in setting.encoder().parameters())
     queue = setting.queue_size * (4.0 * setting.embedding_dim + 8.0)
     crops = setting.batch // count
     per_crop = WORKSPACE * longest.kept_bytes
-    fixed = 4.0 * parameters + queue
+    fixed = 4.0 * weight_bytes + queue  # also gradients, momentum and moving average
     room = (SHARE_OF_MEMORY * gpu.memory_bytes - fixed) / per_crop
     chunk = 0 if room < 2.0 else min(crops, 2 ** int(math.log2(room)))
     if room >= crops:
@@ -113,7 +113,7 @@ def forecast(setting: TrainingSetting, gpu: Gpu, count: int = 1) -> Forecast:
         memory_bytes=fixed + chunk * per_crop,
         step_seconds=step,
         total_hours=step * steps / 3600.0,
-        checkpoint_bytes=3.0 * parameters + queue,
+        checkpoint_bytes=3.0 * weight_bytes + queue,
     )
 
 
