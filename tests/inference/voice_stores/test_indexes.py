@@ -12,16 +12,7 @@ from simple_spk.inference.voice_stores.addresses import open_voices
 from simple_spk.inference.voice_stores.voice import Voice, VoiceStore
 from simple_spk.inference.voice_stores.voice_file import VoiceFile
 from tests.command_line import Capture, run
-
-
-def voice(seed: int, recordings: int = 1) -> Voice:
-    random = np.random.default_rng(seed)
-    return Voice(random.normal(size=8).astype(np.float32), recordings, 1.5 * recordings)
-
-
-def lifted(embeddings: np.ndarray) -> np.ndarray:
-    """The lift of the generalized inner product."""
-    return np.concatenate([embeddings, np.linalg.norm(embeddings, axis=1, keepdims=True)], 1)
+from tests.inference.voice_stores.test_voice_file import lifted, voice
 
 
 def opened(kind: str, folder: Path, model: str = "this model") -> VoiceStore:

@@ -19,11 +19,7 @@ from simple_spk.inference.voice_stores.addresses import open_voices
 from simple_spk.inference.voice_stores.speaker_store import SpeakerStore
 from simple_spk.inference.voice_stores.voice import Voice, VoiceStore
 from simple_spk.inference.voice_stores.voice_file import VoiceFile
-
-
-def voice(seed: int, recordings: int = 1) -> Voice:
-    random = np.random.default_rng(seed)
-    return Voice(random.normal(size=8).astype(np.float32), recordings, 1.5 * recordings)
+from tests.inference.voice_stores.test_voice_file import voice
 
 
 @pytest.fixture
