@@ -110,7 +110,7 @@ def lack_of_evidence(qualities: Sequence[RecordingQuality]) -> str | None:
     return None
 
 
-def warnings(quality: RecordingQuality) -> list[str]:
+def quality_warnings(quality: RecordingQuality) -> list[str]:
     """What makes a decision about a recording less reliable, in a word or two each."""
     rate = quality.sample_rate
     sampled = f" (a file of {rate / 1000:g} kHz)" if rate and _has_low_rate(quality) else ""
@@ -142,7 +142,7 @@ def _has_telephone_band(quality: RecordingQuality) -> bool:
 
 def plain_quality(quality: RecordingQuality) -> dict[str, Any]:
     """The quality of a recording as plain data, with warnings."""
-    return {**quality._asdict(), "warnings": warnings(quality)}
+    return {**quality._asdict(), "warnings": quality_warnings(quality)}
 
 
 def heard_seconds(quality: RecordingQuality) -> float:

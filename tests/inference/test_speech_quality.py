@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from simple_spk.data.codecs import telephone_band
-from simple_spk.inference.decisions import lack_of_evidence, mismatch_warnings, warnings
+from simple_spk.inference.decisions import lack_of_evidence, mismatch_warnings, quality_warnings
 from simple_spk.inference.speech_detector import SpeechDetector
 from simple_spk.inference.speech_quality import QualityMeter, RecordingQuality, quality_of_file
 
@@ -115,10 +115,10 @@ def test_a_telephone_is_told_by_its_band() -> None:
     assert not wide.is_narrow and wide.bandwidth_hertz > 7000.0
     assert narrow.is_narrow and 3000.0 < narrow.bandwidth_hertz <= 4200.0
     assert wide.sound_measures()[-1] == 0.0 and narrow.sound_measures()[-1] == 1.0
-    assert mismatch_warnings([wide], [narrow]) and "telephone band" in warnings(narrow)
+    assert mismatch_warnings([wide], [narrow]) and "telephone band" in quality_warnings(narrow)
     for sound in (narrow, wide):  # resampled noise is not narrow
         file_of_8_khz = sound._replace(sample_rate=8000)
-        assert "telephone band (a file of 8 kHz)" in warnings(file_of_8_khz)
+        assert "telephone band (a file of 8 kHz)" in quality_warnings(file_of_8_khz)
         assert mismatch_warnings([wide], [file_of_8_khz])
     assert not mismatch_warnings([wide], [wide]) and not mismatch_warnings([narrow], [narrow])
 
@@ -132,8 +132,8 @@ def test_speech_below_the_noise_is_no_evidence() -> None:
 
 def test_a_tone_is_no_speech() -> None:
     tone = (0.3 * np.sin(2 * np.pi * 440.0 * np.arange(3 * RATE) / RATE)).astype(np.float32)
-    assert "a tone, not speech" in warnings(measure_quality(tone, RATE))
-    assert "a tone, not speech" not in warnings(measure_quality(talk(), RATE))
+    assert "a tone, not speech" in quality_warnings(measure_quality(tone, RATE))
+    assert "a tone, not speech" not in quality_warnings(measure_quality(talk(), RATE))
 
 
 def test_measures_of_a_recording_do_not_depend_on_its_parts() -> None:
@@ -168,4 +168,4 @@ def test_the_detector_finds_no_speech_in_music() -> None:
     time = np.arange(6 * RATE) / RATE
     chords = sum(np.sin(2 * np.pi * hertz * time) for hertz in (220.0, 277.2, 329.6))
     music = (0.1 * chords * (np.sin(8 * time) > 0)).astype(np.float32)
-    assert "music or noise, hardly any speech" in warnings(measure_quality(music, RATE))
+    assert "music or noise, hardly any speech" in quality_warnings(measure_quality(music, RATE))

@@ -17,7 +17,7 @@ from simple_spk.cli.commands.voices import ADDRESS, described, remove_voices
 from simple_spk.cli.messages import counted, say, warn
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.cli.outputs import check_outputs
-from simple_spk.inference.decisions import warnings
+from simple_spk.inference.decisions import quality_warnings
 from simple_spk.inference.voice_stores.addresses import voices_file
 
 
@@ -65,7 +65,7 @@ def run(options: Namespace) -> int:
     (side,) = extractor.listen(rate, heard, left_out=leave_out)
     if not isinstance(side, Exception):
         for (name, _), quality in zip(side.parts, side.qualities, strict=True):
-            if warnings(quality):
+            if quality_warnings(quality):
                 say(quality_line(name, quality))
     new = extractor.checked_side(options.name, side, options.force)
     enrolled = voices.add(options.name, new)

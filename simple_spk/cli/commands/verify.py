@@ -17,8 +17,8 @@ from simple_spk.inference.decisions import (
     Decision,
     mismatch_warnings,
     misses_in_words,
+    quality_warnings,
     ratio_in_words,
-    warnings,
 )
 from simple_spk.inference.speech_quality import RecordingQuality
 
@@ -109,5 +109,5 @@ def quality_line(name: str | Path, quality: RecordingQuality) -> str:
         f"  {name}: {quality.seconds:.1f} s, {quality.speech_seconds:.1f} s of speech, "
         f"signal to noise {quality.signal_to_noise_db:.0f} dB"
     )
-    found = warnings(quality)
+    found = quality_warnings(quality)
     return f"{line} (careful: {', '.join(found)})" if found else line

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from simple_spk.evaluation.calibration import Calibration
-from simple_spk.inference.decisions import warnings
+from simple_spk.inference.decisions import quality_warnings
 from simple_spk.inference.extractor import Extractor
 from simple_spk.inference.model_folder import load_model
 from simple_spk.inference.voice_stores.enrollment_checks import (
@@ -166,8 +166,8 @@ def test_two_speakers_in_one_recording_are_noticed(
     alone, together = np.concatenate([low, other_low]), np.concatenate([low, high])
     decision = judge.verify(alone, together, sample_rate=16000)
     (one,), (two,) = decision.qualities
-    assert "perhaps more than one speaker" in warnings(two)
-    assert "perhaps more than one speaker" not in warnings(one)
+    assert "perhaps more than one speaker" in quality_warnings(two)
+    assert "perhaps more than one speaker" not in quality_warnings(one)
     assert one.part_ratio is not None and two.part_ratio is not None
     assert one.part_ratio > two.part_ratio
     (short,), _ = judge.verify(low, high, sample_rate=16000).qualities
