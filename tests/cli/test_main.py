@@ -1,6 +1,7 @@
 """Laws of the command simple-spk: how it is called, and that mistakes are named."""
 
 import argparse
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -117,13 +118,16 @@ def test_version(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_argument_is_explained(command: str) -> None:
+def test_every_argument_is_explained_with_its_real_default(command: str) -> None:
     parsers = [subcommands(parser([command]))[command]]
     parsers += subcommands(parsers[0]).values()
     for one in parsers:
         for action in one._actions:
             kind = isinstance(action, argparse._SubParsersAction)
             assert kind or action.help, f"{one.prog} does not say what {action.dest} is"
+            stated = re.search(r"default ([\d.]+)", action.help or "")
+            if stated and isinstance(action.default, int | float):
+                assert float(stated[1]) == action.default, f"{one.prog}, {action.dest}"
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
