@@ -449,12 +449,12 @@ class Extractor:
             for place, error in wrong.items():
                 assert left_out is not None
                 left_out(named[place], error)
-            names = {
-                place: str(one) if isinstance(one, str | Path) else f"recording {place}"
+            usable = [
+                (str(one) if isinstance(one, str | Path) else f"recording {place}", *found[place])
                 for place, one in named.items()
                 if place in found
-            }
-            heard.append(_side([(name, *found[place]) for place, name in names.items()]))
+            ]
+            heard.append(_side(usable))
         return heard
 
     def _heard(

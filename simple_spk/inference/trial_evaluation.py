@@ -104,8 +104,9 @@ def locate_recordings(
             raise FileNotFoundError(f"no audio folder at {audio_folder}: correct the path")
         paths = [Path(audio_folder, name) for name in names]
     if not missing:
-        exists = zip(names, paths, ask_all(_is_there, paths, "find", progress), strict=True)
-        missing = [f"{name} at {path}" for name, path, is_file in exists if not is_file]
+        exists = ask_all(lambda path: file_of(path).is_file(), paths, "find", progress)
+        places = zip(names, paths, exists, strict=True)
+        missing = [f"{name} at {path}" for name, path, is_file in places if not is_file]
         place = "their places"
     if missing:
         count, first = f"{len(missing)} of {len(names)}", ", ".join(missing[:3])
@@ -114,11 +115,6 @@ def locate_recordings(
             "data or correct the list"
         )
     return LocatedRecordings(names, paths, durations)
-
-
-def _is_there(path: Path) -> bool:
-    """Whether the file of a recording exists."""
-    return file_of(path).is_file()
 
 
 class VerificationEvaluation:

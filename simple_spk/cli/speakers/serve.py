@@ -71,7 +71,8 @@ def run(options: Namespace) -> None:
         raise ValueError(f"--port must be 1 to 65535, not {options.port}")
     if options.workers < 0:
         raise ValueError(f"--workers must be 0 or more, not {options.workers}")
-    missing = [one for one in ("fastapi", "uvicorn", "multipart", "websockets") if _lacks(one)]
+    needed = ("fastapi", "uvicorn", "multipart", "websockets")
+    missing = [one for one in needed if importlib.util.find_spec(one) is None]
     if missing:
         cure = "pip install -e '.[serve]'"
         raise ValueError(f"serve needs {', '.join(missing)}: {cure}")
@@ -108,7 +109,3 @@ def run(options: Namespace) -> None:
         extractor.load_voices(options.voices, create=True)
     say(f"http://{options.host}:{options.port}/ (end with Ctrl-C)")
     serve(extractor, settings, options.host, options.port)
-
-
-def _lacks(module: str) -> bool:
-    return importlib.util.find_spec(module) is None

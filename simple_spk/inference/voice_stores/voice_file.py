@@ -184,15 +184,11 @@ class VoiceFile(VoiceStore):
                     yield from ranked
                 else:
                     return
-            self._require_first(start, is_last=attempt == 2)
+            if start or attempt == 2:  # a search that has given answers cannot begin anew
+                raise ValueError(f"{self._matrix.path} does not fit {self.path}: delete it")
             logger.warning("%s does not fit the voices: it is made again", self._matrix.path)
             self._matrix.remove()
         raise OSError(f"{self._matrix.path} is replaced over and over: let one process write it")
-
-    def _require_first(self, start: int, is_last: bool) -> None:
-        """Raise where a search cannot begin anew with other keys."""
-        if start or is_last:
-            raise ValueError(f"{self._matrix.path} does not fit {self.path}: delete it")
 
     def _candidates(
         self,
