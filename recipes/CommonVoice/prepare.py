@@ -35,15 +35,16 @@ from simple_spk.corpora.inspection import AudioFile
 from simple_spk.corpora.label_fixes import fix_labels
 from simple_spk.corpora.splits import split_speakers
 from simple_spk.corpora.tables import (
-    TRIAL_PARTS,
+    PartSummary,
     Quarantined,
     Utterance,
     count_kinds,
-    of_speakers,
+    summary_text,
+    trials_among,
     write_quarantine,
-    write_utterances,
+    write_speaker_tables,
 )
-from simple_spk.corpora.trial_lists import make_trials, plain_id, spread_over, write_trials
+from simple_spk.corpora.trial_lists import spread_over
 from simple_spk.data.trials import Trials
 
 TABLES = ("validated", "other", "invalidated")
@@ -66,9 +67,9 @@ class Clip(NamedTuple):
 
 
 class PreparedRelease(NamedTuple):
-    """What was written."""
+    """The sizes of the parts, and what was left out."""
 
-    parts: dict[str, str]  # a line of summary for each
+    parts: dict[str, PartSummary]
     quarantined: list[Quarantined]
 
 
@@ -127,20 +128,13 @@ def prepare_common_voice(
         )
     speakers = {utterance.speaker for utterance in utterances}
     split = split_speakers(speakers, valid_fraction, test_fraction, seed)
-    of_part = {part: of_speakers(utterances, names) for part, names in split._asdict().items()}
-    trials_of = {
-        part: trials_of_languages(
-            of_part[part], clips_in_trials, maximum_trials, same_session_targets, seed
+
+    def make_list(part: Sequence[Utterance]) -> Trials:
+        return trials_of_languages(
+            part, clips_in_trials, maximum_trials, same_session_targets, seed
         )
-        for part in filter(of_part.get, TRIAL_PARTS)
-    }
-    summaries: dict[str, str] = {}
-    for part in filter(of_part.get, of_part):
-        if part in trials_of:
-            write_trials(data_folder / f"{part}_trials.txt", trials_of[part])
-        write_utterances(data_folder / f"{part}.csv", of_part[part])
-        summaries[part] = _summary(of_part[part], trials_of.get(part))
-    return PreparedRelease(summaries, faults)
+
+    return PreparedRelease(write_speaker_tables(data_folder, utterances, split, make_list), faults)
 
 
 def converted(
@@ -239,15 +233,7 @@ def trials_of_languages(
     rows = spread_over([utterance.speaker for utterance in utterances], per_speaker)
     chosen = [utterances[row] for row in rows]
     try:
-        return make_trials(
-            [plain_id(utterance.name) for utterance in chosen],
-            [utterance.speaker for utterance in chosen],
-            maximum,
-            [utterance.group for utterance in chosen],
-            seed,
-            None if same_session_targets else [utterance.session for utterance in chosen],
-            balanced=False,
-        )
+        return trials_among(chosen, maximum, seed, False, same_session_targets)
     except ValueError as error:
         raise ValueError(f"{error}, prepare more, or allow --same-session-targets") from error
 
@@ -302,17 +288,6 @@ def _source(folder: Path, clip: Clip) -> AudioFile:
     return AudioFile(clip.file, status.st_size, status.st_mtime_ns)
 
 
-def _summary(utterances: Sequence[Utterance], trials: Trials | None) -> str:
-    """What a part holds, in a line."""
-    speakers = len({utterance.speaker for utterance in utterances})
-    sessions = len({(utterance.speaker, utterance.session) for utterance in utterances})
-    hours = sum(utterance.duration_seconds for utterance in utterances) / 3600
-    line = f"{speakers} speakers, {sessions} sessions, {len(utterances)} clips, {hours:.2f} hours"
-    if trials is None or trials.is_target is None:
-        return line
-    return f"{line}, {int(trials.is_target.sum())} target of {len(trials)} trials"
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line, whose options are the arguments of prepare_common_voice."""
     parser.add_argument("data_folder", type=Path, metavar="DATA", help="where everything goes")
@@ -357,8 +332,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Prepare, and say what was made."""
     prepared = prepare_common_voice(**vars(options))
-    for part, summary in prepared.parts.items():
-        print(f"{part}: {summary}")
+    print(summary_text(prepared.parts))
     print(
         f"left out: {count_kinds(prepared.quarantined) or 'nothing'} "
         f"(see {options.data_folder / 'quarantine.csv'})"

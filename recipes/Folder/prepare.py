@@ -7,7 +7,6 @@ it again after the folder changed: only new and changed files are opened.
 """
 
 import argparse
-import csv
 import logging
 import sys
 from collections import Counter
@@ -23,8 +22,10 @@ from simple_spk.corpora.tables import (
     Quarantined,
     Utterance,
     count_kinds,
+    read_rows,
     summary_text,
     tables_are_written,
+    trials_among,
     write_quarantine,
     write_speaker_tables,
 )
@@ -109,7 +110,9 @@ def prepare_folder(
         for file in kept
     ]
     split = split_speakers(speakers, valid_fraction, test_fraction, seed)
-    parts = write_speaker_tables(data_folder, utterances, split, maximum_trials, seed)
+    parts = write_speaker_tables(
+        data_folder, utterances, split, lambda part: trials_among(part, maximum_trials, seed)
+    )
     return PreparedFolder(parts, quarantined, contents.other_files, usable.opened)
 
 
@@ -118,18 +121,8 @@ def read_genders(path: str | Path, speakers: Iterable[str]) -> dict[str, str]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no table of genders at {path}: correct the path")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            names = reader.fieldnames or []
-            if not {"spk_id", "gender"} <= set(names):
-                found = ",".join(names)
-                raise ValueError(
-                    f"{path}: the first line must name spk_id and gender, and is {found!r}"
-                )
-            gender_of = {row["spk_id"]: (row["gender"] or "").strip() for row in reader}
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
+    rows = read_rows(path, ("spk_id", "gender"))
+    gender_of = {row["spk_id"]: (row["gender"] or "").strip() for _, row in rows}
     unknown = [speaker for speaker in speakers if not gender_of.get(speaker)]
     if unknown:
         raise ValueError(

@@ -45,6 +45,7 @@ from simple_spk.corpora.tables import (
     of_speakers,
     summary_text,
     tables_are_written,
+    trials_among,
     write_quarantine,
     write_speaker_tables,
     write_utterances,
@@ -110,7 +111,9 @@ def prepare_open_speech(
             write_utterances(data_folder / f"{part}_{condition}.csv", changed)
         write_lists_of_corpora(data_folder, part, chosen)
     # Last, because tables that are there are taken for a finished preparation.
-    return write_speaker_tables(data_folder, speech.recordings, split, maximum_trials, seed)
+    return write_speaker_tables(
+        data_folder, speech.recordings, split, lambda part: trials_among(part, maximum_trials, seed)
+    )
 
 
 def with_clean_labels(speech: OpenSpeech, path: str | Path) -> OpenSpeech:

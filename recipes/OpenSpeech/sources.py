@@ -1,8 +1,7 @@
 """The recordings of open corpora, from a prepared folder or from the downloads."""
 
-import csv
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from recipes.OpenSpeech.corpora import (
 )
 from recipes.OpenSpeech.words import make_recordings
 from simple_spk.corpora.inspection import Depth, inspect_files
-from simple_spk.corpora.tables import Quarantined, Utterance
+from simple_spk.corpora.tables import Quarantined, Utterance, read_rows
 from simple_spk.data.audio import duration_seconds
 from simple_spk.data.manifest import read_manifest
 
@@ -84,7 +83,7 @@ def read_prepared(folder: Path) -> OpenSpeech:
     recordings: list[Utterance] = []
     test_speakers: set[str] = set()
     train_speakers: set[str] = set()
-    for line, row in _rows(path):
+    for line, row in read_rows(path, PREPARED_COLUMNS):
         where = f"{path}, line {line}"
         if empty := [name for name in PREPARED_COLUMNS if not row[name]]:
             raise ValueError(f"{where}: there is no {empty[0]}")
@@ -152,20 +151,6 @@ def _check_files(table: Path, recordings: Sequence[Utterance]) -> None:
             f"{table} names {len(absent)} files that are not there, such as {absent[0]}: fetch the "
             f"folder again"
         )
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a table of recordings by column, each with the number of its line."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in PREPARED_COLUMNS if name not in (reader.fieldnames or [])]
-            if missing:
-                raise ValueError(f"{path} lacks the columns {', '.join(missing)}")
-            for row in reader:
-                yield reader.line_num, row
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
 
 
 def read_originals(folders: dict[str, Path], data_folder: Path, workers: int) -> OpenSpeech:

@@ -1,11 +1,10 @@
 """Corrections of speaker labels: recordings to leave out, and speakers that are one voice."""
 
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from simple_spk.corpora.tables import Quarantined, Utterance
+from simple_spk.corpora.tables import Quarantined, Utterance, read_rows
 from simple_spk.corpora.trial_lists import plain_id
 from simple_spk.data.text_table import write_table
 
@@ -28,23 +27,15 @@ def write_label_fixes(path: str | Path, fixes: Iterable[LabelFix]) -> None:
 
 def read_label_fixes(path: str | Path) -> list[LabelFix]:
     """The corrections of a CSV file."""
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            missing = set(LabelFix._fields[:3]) - set(reader.fieldnames or [])
-            if missing:
-                raise ValueError(f"{path} lacks the columns {', '.join(sorted(missing))}")
-            fixes = []
-            for row in reader:
-                fix = LabelFix(*(row.get(name) or "" for name in LabelFix._fields))
-                if fix.action not in ("drop", "merge") or not fix.name or not fix.speaker:
-                    raise ValueError(
-                        f"{path}, line {reader.line_num}: found {fix.action!r}, {fix.name!r}, "
-                        f"{fix.speaker!r}; expected drop or merge, a name and a speaker"
-                    )
-                fixes.append(fix)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
+    fixes = []
+    for line, row in read_rows(Path(path), LabelFix._fields[:3]):
+        fix = LabelFix(*(row.get(name) or "" for name in LabelFix._fields))
+        if fix.action not in ("drop", "merge") or not fix.name or not fix.speaker:
+            raise ValueError(
+                f"{path}, line {line}: found {fix.action!r}, {fix.name!r}, {fix.speaker!r}; "
+                "expected drop or merge, a name and a speaker"
+            )
+        fixes.append(fix)
     return fixes
 
 

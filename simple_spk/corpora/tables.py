@@ -1,7 +1,8 @@
 """The tables that training and evaluation read, made of recordings of known speakers."""
 
+import csv
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,12 +52,14 @@ class PreparedCorpus(NamedTuple):
 
 
 class PartSummary(NamedTuple):
-    """How much one part of the data holds."""
+    """How much one part of the data holds; ``sessions`` is 0 if they are unknown."""
 
     speakers: int
     recordings: int
     hours: float
     trials: int
+    targets: int
+    sessions: int
 
 
 def write_corpus(
@@ -73,6 +76,24 @@ def write_corpus(
         raise ValueError(f"none of the recordings can be used ({kinds}): see {quarantine}")
     write_utterances(manifest, utterances)
     return PreparedCorpus(manifest, *_summary(utterances)[:3], quarantine, faults, ignored)
+
+
+def read_rows(path: Path, columns: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a CSV file, which has these columns, each with the number of its line."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            names = reader.fieldnames or []
+            missing = [name for name in columns if name not in names]
+            if missing:
+                raise ValueError(
+                    f"{path} lacks the columns {', '.join(missing)}; its first line names "
+                    f"{', '.join(names)[:200] or 'none'}"
+                )
+            for row in reader:
+                yield reader.line_num, row
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}") from error
 
 
 def write_quarantine(path: Path, recordings: Iterable[Quarantined]) -> None:
@@ -95,28 +116,43 @@ def count_kinds(recordings: Sequence[Quarantined]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 
 
+def trials_among(
+    utterances: Sequence[Utterance],
+    maximum: int,
+    seed: int,
+    balanced: bool = True,
+    same_session_targets: bool = False,
+) -> Trials:
+    """The list that ``make_trials`` makes of utterances, with their groups and sessions."""
+    groups = [utterance.group for utterance in utterances]
+    return make_trials(
+        [plain_id(utterance.name) for utterance in utterances],
+        [utterance.speaker for utterance in utterances],
+        maximum,
+        groups if len(set(groups)) > 1 else None,
+        seed,
+        None if same_session_targets else [utterance.session for utterance in utterances],
+        balanced,
+    )
+
+
 def write_speaker_tables(
     folder: str | Path,
     utterances: Sequence[Utterance],
     split: SpeakerSplit,
-    maximum_trials: int = 20000,
-    seed: int = 0,
+    make_list: Callable[[Sequence[Utterance]], Trials],
 ) -> dict[str, PartSummary]:
     """Write train.csv, valid.csv, test.csv, valid_trials.txt and test_trials.txt; summarize them.
 
-    Old tables of a part that has no speakers now are removed.
+    ``make_list`` makes the trials of a part. Old tables of a part that has no speakers now are
+    removed.
     """
     folder = Path(folder)
     of_part = {part: of_speakers(utterances, names) for part, names in split._asdict().items()}
     trials_of: dict[str, Trials] = {}
     for part in filter(of_part.get, TRIAL_PARTS):  # a failure changes nothing yet
-        ids = [plain_id(utterance.name) for utterance in of_part[part]]
-        speakers = [utterance.speaker for utterance in of_part[part]]
-        groups = [utterance.group for utterance in of_part[part]]
-        given = groups if len(set(groups)) > 1 else None
         try:
-            sessions = [utterance.session for utterance in of_part[part]]
-            trials_of[part] = make_trials(ids, speakers, maximum_trials, given, seed, sessions)
+            trials_of[part] = make_list(of_part[part])
         except ValueError as error:
             raise ValueError(f"{folder / part}_trials.txt: {error}") from error
     summaries = {}
@@ -130,15 +166,18 @@ def write_speaker_tables(
             write_utterances(manifest, chosen)
         else:
             manifest.unlink(missing_ok=True)
-        summaries[part] = _summary(chosen, len(trials_of.get(part, ())))
+        summaries[part] = _summary(chosen, trials_of.get(part))
     return summaries
 
 
-def _summary(utterances: Sequence[Utterance], trials: int = 0) -> PartSummary:
-    """How much utterances hold."""
+def _summary(utterances: Sequence[Utterance], trials: Trials | None = None) -> PartSummary:
+    """How much utterances and their trials hold."""
     speakers = len({utterance.speaker for utterance in utterances})
     hours = sum(utterance.duration_seconds for utterance in utterances) / 3600
-    return PartSummary(speakers, len(utterances), hours, trials)
+    count = 0 if trials is None else len(trials)
+    targets = 0 if trials is None or trials.is_target is None else int(trials.is_target.sum())
+    sessions = len({(one.speaker, one.session) for one in utterances if one.session})
+    return PartSummary(speakers, len(utterances), hours, count, targets, sessions)
 
 
 def tables_are_written(folder: str | Path) -> bool:
@@ -167,8 +206,11 @@ def write_utterances(path: str | Path, utterances: Sequence[Utterance]) -> None:
 
 def summary_text(summaries: Mapping[str, PartSummary]) -> str:
     """The sizes of all parts for people, one line each."""
-    return "\n".join(
-        f"{part}: {summary.speakers} speakers, {summary.recordings} recordings, "
-        f"{summary.hours:.2f} hours" + (f", {summary.trials} trials" if part in TRIAL_PARTS else "")
-        for part, summary in summaries.items()
-    )
+    lines = []
+    for part, (speakers, recordings, hours, trials, targets, sessions) in summaries.items():
+        counts = [f"{speakers} speakers", f"{recordings} recordings", f"{hours:.2f} hours"]
+        counts += [f"{sessions} sessions"] if sessions else []
+        counts += [f"{trials} trials"] if part in TRIAL_PARTS else []
+        counts += [f"{targets} of them target"] if 2 * targets != trials else []
+        lines.append(f"{part}: {', '.join(counts)}")
+    return "\n".join(lines)

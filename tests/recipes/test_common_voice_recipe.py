@@ -121,11 +121,9 @@ def test_other_tables_are_read_only_on_request(tmp_path: Path) -> None:
     all_of_them = prepare_common_voice(
         tmp_path / "b", [root], tables=("validated", "other"), **FRACTIONS
     )
-
-    def clips(prepared: dict[str, str]) -> int:
-        return sum(int(line.split(", ")[2].split()[0]) for line in prepared.values())
-
-    assert (clips(few.parts), clips(all_of_them.parts)) == (24, 32)
+    clips = [sum(part.recordings for part in one.parts.values()) for one in (few, all_of_them)]
+    assert clips == [24, 32]
+    assert few.parts["train"].sessions == 2 * few.parts["train"].speakers
 
 
 def test_wrong_labels_are_found_and_corrected(tmp_path: Path, noisy_tone) -> None:
@@ -155,6 +153,8 @@ def test_wrong_labels_are_found_and_corrected(tmp_path: Path, noisy_tone) -> Non
     assert kinds["wrong label"] == len(dropped)
     used = (data / "train.csv").read_text() + (data / "valid.csv").read_text()
     assert not any(f"/{name}," in used for name in swapped)
+    prepare_common_voice(data, [root], valid_fraction=0.0, test_fraction=0.0)
+    assert not list(data.glob("valid*")), "their speakers are for training now"
 
 
 def test_few_clips_of_a_speaker_are_spread_over_its_sessions(release: Path, tmp_path: Path) -> None:

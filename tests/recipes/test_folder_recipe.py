@@ -239,7 +239,7 @@ def test_with_genders_only_like_is_compared_with_like(original, tmp_path):
     with pytest.raises(ValueError, match="no gender for 7 speakers"):
         prepare_folder(original, data, genders=table)
     table.write_text("name,sex\ns3,f\n")
-    with pytest.raises(ValueError, match="name,sex"):
+    with pytest.raises(ValueError, match="name, sex"):
         prepare_folder(original, data, genders=table)
     for content in (b"\xff\xfe\n", b"x" * 200000):
         table.write_bytes(content)
