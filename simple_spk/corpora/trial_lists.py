@@ -221,6 +221,7 @@ def choose_recordings(
 
     The choice follows a hash of the names, so it stays the same wherever it is made, and nearly so
     where recordings are missing. A speaker's recordings are spread over as many videos as can be.
+    None are chosen unless two speakers have two videos each.
     """
     of_speaker: defaultdict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for identifier in ids:
@@ -228,6 +229,8 @@ def choose_recordings(
         if part_of(speaker) != "VoxCeleb1 test":  # whose trials are Vox1-O
             of_speaker[speaker][video].append(identifier)
     eligible = [speaker for speaker, videos in of_speaker.items() if len(videos) > 1]
+    if len(eligible) < 2:
+        return []
     chosen: list[str] = []
     for speaker in sorted(eligible, key=_lot)[:speakers]:
         turns = [
@@ -244,12 +247,8 @@ def _lot(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def write_validation_trials(path: Path, ids: Sequence[str]) -> int:
-    """Write all pairs but those of one video, which are too easy; returns how many there are."""
-    speakers = np.array([identifier.split("/")[0] for identifier in ids])
-    videos = np.array([identifier.rpartition("/")[0] for identifier in ids])
-    pairs = np.stack(np.triu_indices(len(ids), k=1)).astype(np.int32)
-    enroll, test = pairs[:, np.not_equal(*videos[pairs])]
-    is_target = speakers[enroll] == speakers[test]
-    write_trials(path, Trials([plain_id(name) for name in ids], enroll, test, is_target))
-    return len(enroll)
+def write_validation_trials(path: Path, ids: Sequence[str]) -> None:
+    """Write all pairs of recordings (speaker/video/number) but those of one video: too easy."""
+    speakers = [identifier.split("/")[0] for identifier in ids]
+    videos = [identifier.rpartition("/")[0] for identifier in ids]
+    write_trials(path, all_pairs([plain_id(name) for name in ids], speakers, sessions=videos))

@@ -117,7 +117,7 @@ def _prepare(options: Namespace) -> PreparedCorpus:
         if prepared.validation_recordings:
             say(f"{prepared.validation_recordings} recordings in valid.csv, to validate with")
         else:
-            warn("no valid.csv: it needs speakers of VoxCeleb1 dev")
+            warn("no valid.csv: it needs two speakers of VoxCeleb1 dev with two videos each")
         return prepared
     prepared = prepare_voxceleb2(source, target, options.format, workers, options.retry_quarantined)
     found = prepared.recordings + len(prepared.quarantined)
