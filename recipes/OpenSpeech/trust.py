@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -29,8 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from simple_spk import Extractor
 from simple_spk.cli.errors import exit_code
 from simple_spk.data.manifest import read_manifest
-from simple_spk.data.trials import read_trials
-from simple_spk.evaluation.calibration import Calibration
+from simple_spk.data.trials import Trials, read_trials
 from simple_spk.evaluation.metrics import summary
 from simple_spk.evaluation.quality_measures import (
     SOUND_MEASURES,
@@ -38,6 +36,8 @@ from simple_spk.evaluation.quality_measures import (
     joined_measures,
     quality_measures,
 )
+from simple_spk.evaluation.scoring import score_trials
+from simple_spk.inference.model import Model
 from simple_spk.io.atomic_file import atomic_write, write_json
 
 RATE, IDENTIFICATION_RATE = 1e-3, 1e-2
@@ -86,39 +86,27 @@ class Sides(NamedTuple):
         )
 
 
-class Judge(NamedTuple):
-    """A calibrated model."""
-
-    extractor: Extractor
-    calibration: Calibration
-
-    @torch.no_grad()
-    def judge(
-        self, enroll: Sides, test: Sides, pairs: tuple[Rows, Rows], rate: float, voices: int = 1
-    ) -> tuple[Values, Values]:
-        """The log likelihood ratios (n,) of pairs, and the thresholds (n,) of a rate."""
-        one, other = pairs
-        table = np.concatenate([enroll.embeddings, test.embeddings])
-        rows = one, other + len(enroll.embeddings)
-        on_device = torch.from_numpy(table)
-        scores = np.concatenate(
-            [
-                self.extractor.model.similarity.pairs(on_device[a], on_device[b]).double().numpy()
-                for a, b in zip(
-                    *(np.array_split(side, len(one) // 50_000 + 1) for side in rows), strict=True
-                )
-            ]
-        )
-        sound = np.concatenate([enroll.sound, test.sound]).T
-        quality = quality_measures(
-            *rows,
-            np.concatenate([enroll.seconds, test.seconds]),
-            table,
-            dict(zip(SOUND_MEASURES, sound, strict=True)),
-            self.calibration.background,
-        )
-        limits = self.calibration.thresholds_at(rate / voices, quality, len(scores))
-        return self.calibration.apply(scores, quality), limits
+def judged(
+    model: Model, enroll: Sides, test: Sides, pairs: tuple[Rows, Rows], rate: float, voices: int = 1
+) -> tuple[Values, Values]:
+    """The log likelihood ratios (n,) of pairs, and the thresholds (n,) of a rate."""
+    assert model.calibration is not None
+    table = np.concatenate([enroll.embeddings, test.embeddings])
+    one, other = pairs[0], pairs[1] + len(enroll.embeddings)
+    names = list(map(str, range(len(table))))
+    trials = Trials(names, one.astype(np.int32), other.astype(np.int32))
+    scores = score_trials(trials, table, model.similarity)
+    sound = np.concatenate([enroll.sound, test.sound]).T
+    quality = quality_measures(
+        one,
+        other,
+        np.concatenate([enroll.seconds, test.seconds]),
+        table,
+        dict(zip(SOUND_MEASURES, sound, strict=True)),
+        model.calibration.background,
+    )
+    limits = model.calibration.thresholds_at(rate / voices, quality, len(scores))
+    return model.calibration.apply(scores, quality), limits
 
 
 def listen(extractor: Extractor, data_folder: Path, names: Sequence[str], kept: Path) -> Sides:
@@ -202,12 +190,12 @@ def rates(ratios: Values, limits: Values, one: Rows, other: Rows, speakers: int)
     )
 
 
-def run(data_folder: Path, model: str | None, output: Path | None) -> None:
+def run(data_folder: Path, model_folder: str | None, output: Path | None) -> None:
     """Print the three tables, and write them as JSON if asked."""
-    extractor = Extractor.load(model)
-    if extractor.model.calibration is None:
-        raise ValueError("the model is not calibrated: export it with a calibration")
-    judge = Judge(extractor, extractor.model.calibration)
+    extractor = Extractor.load(model_folder)
+    model = extractor.model
+    if model.calibration is None:
+        raise ValueError(f"{model_folder} is not calibrated: export it with --calibration")
     lists = {
         corpus: read_trials(data_folder / f"test_trials_{corpus}.txt")
         for corpus in dict.fromkeys(row[1] for row in ROWS)
@@ -225,11 +213,11 @@ def run(data_folder: Path, model: str | None, output: Path | None) -> None:
             swapped = np.array([row_of[f"{second}/{name}"] for name in trials.ids])[trials.enroll]
             plain = np.array([row_of[f"{first}/{name}"] for name in trials.ids])[trials.test]
             one, other = np.concatenate([one, plain]), np.concatenate([other, swapped])
-        tables["conditions"].append({"condition": title} | _condition(judge, heard, one, other))
+        tables["conditions"].append({"condition": title} | _condition(model, heard, one, other))
     whole = np.array([row_of[f"whole/{name}"] for name in lists["speechocean762"].ids])
     of_speaker = [whole[heard.speakers[whole] == s] for s in np.unique(heard.speakers[whole])]
-    tables["enrollments"] = _enrollments(judge, heard, of_speaker)
-    tables["voices"] = _galleries(judge, heard, of_speaker)
+    tables["enrollments"] = _enrollments(model, heard, of_speaker)
+    tables["voices"] = _galleries(model, heard, of_speaker)
     for rows in tables.values():
         print("\n| " + " | ".join(rows[0]) + " |\n|" + "---|" * len(rows[0]))
         for row in rows:
@@ -238,9 +226,9 @@ def run(data_folder: Path, model: str | None, output: Path | None) -> None:
         write_json(output, tables)
 
 
-def _condition(judge: Judge, heard: Sides, one: Rows, other: Rows) -> dict[str, Any]:
+def _condition(model: Model, heard: Sides, one: Rows, other: Rows) -> dict[str, Any]:
     """The measures of one list of pairs of recordings."""
-    ratios, limits = judge.judge(heard, heard, (one, other), RATE)
+    ratios, limits = judged(model, heard, heard, (one, other), RATE)
     names, numbers = np.unique(heard.speakers[np.stack([one, other])], return_inverse=True)
     first, second = numbers.reshape(2, -1)
     found = summary(ratios, first == second)
@@ -253,21 +241,21 @@ def _condition(judge: Judge, heard: Sides, one: Rows, other: Rows) -> dict[str, 
     }
 
 
-def _enrollments(judge: Judge, heard: Sides, of_speaker: list[Rows]) -> list[dict[str, Any]]:
+def _enrollments(model: Model, heard: Sides, of_speaker: list[Rows]) -> list[dict[str, Any]]:
     """Error rates of voices of several recordings against the last recordings of speakers."""
     tests = heard.take(np.concatenate([rows[-TEST_RECORDINGS:] for rows in of_speaker]))
     found = []
     for count in ENROLLMENTS:
         voices = heard.joined([rows[:count] for rows in of_speaker])
         one, other = np.indices((len(of_speaker), len(tests.speakers))).reshape(2, -1)
-        ratios, limits = judge.judge(voices, tests, (one, other), RATE)
+        ratios, limits = judged(model, voices, tests, (one, other), RATE)
         speaker_of_test = np.repeat(np.arange(len(of_speaker)), TEST_RECORDINGS)
         false, missed = rates(ratios, limits, one, speaker_of_test[other], len(of_speaker))
         found.append({"recordings": count, f"real FA at {RATE:g}": false, "misses": missed})
     return found
 
 
-def _galleries(judge: Judge, heard: Sides, of_speaker: list[Rows]) -> list[dict[str, Any]]:
+def _galleries(model: Model, heard: Sides, of_speaker: list[Rows]) -> list[dict[str, Any]]:
     """DIR and FPIR of the last recordings of speakers in galleries of random others."""
     count, random = len(of_speaker), np.random.default_rng(0)
     tests = heard.take(np.concatenate([rows[-TEST_RECORDINGS:] for rows in of_speaker]))
@@ -280,7 +268,7 @@ def _galleries(judge: Judge, heard: Sides, of_speaker: list[Rows]) -> list[dict[
     for size in GALLERIES:
         ratios, limits = (
             values.reshape(len(voices.speakers), -1)
-            for values in judge.judge(voices, tests, (one, other), IDENTIFICATION_RATE, size)
+            for values in judged(model, voices, tests, (one, other), IDENTIFICATION_RATE, size)
         )
         margins = ratios - limits
         strangers, genuine, is_right = [], [], []
