@@ -18,6 +18,7 @@ from simple_spk.cli.errors import exit_code
 from simple_spk.data.manifest import read_manifest
 from simple_spk.data.trials import read_trials
 from simple_spk.inference.diarization.recording_clusters import sorted_rows
+from simple_spk.inference.trial_evaluation import locate_recordings
 
 
 def summary(rows: list[dict[str, Any]], speakers: list[str]) -> str:
@@ -40,7 +41,9 @@ def summary(rows: list[dict[str, Any]], speakers: list[str]) -> str:
 
 def main() -> None:
     """Print a table with a row for each list."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("manifest", type=Path, metavar="CSV")
     parser.add_argument("lists", type=Path, nargs="+", metavar="LIST")
     parser.add_argument("--model", metavar="MODEL")
@@ -54,8 +57,7 @@ def main() -> None:
     print("list | recordings | speakers | clusters | adjusted Rand index | % in a cluster of "
           "another speaker | % doubtful | % wrong of these | % wrong of the others")  # fmt: skip
     for path in options.lists:
-        names = list(read_trials(path).ids)
-        paths = [manifest.wav(manifest.row_of_id[name]) for name in names]
+        names, paths, _ = locate_recordings([read_trials(path)], options.manifest)
         rows, failed = sorted_rows(extractor, names, paths, same_prior=options.same_prior)
         print(f"{path.stem} | {summary(rows, [speaker_of[row['id']] for row in rows])}")
         if failed:

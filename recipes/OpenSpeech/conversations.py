@@ -118,7 +118,9 @@ def conversation(
 
 def main() -> None:
     """Write the conversations."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("manifest", type=Path, metavar="CSV")
     parser.add_argument("output", type=Path, metavar="OUT")
     parser.add_argument("--corpora", nargs="+", required=True, metavar="CORPUS")
@@ -135,12 +137,14 @@ def main() -> None:
         random = np.random.default_rng((7, number))
         fit = [s for s, rows in rows_of[corpus].items() if len(rows) >= LEAST_RECORDINGS]
         if len(fit) < count:
-            raise ValueError(f"{corpus} has {len(fit)} speakers of {LEAST_RECORDINGS} recordings")
+            raise ValueError(
+                f"{options.manifest}: {corpus} has {len(fit)} speakers of {LEAST_RECORDINGS} "
+                f"recordings, and {count} are needed: leave it out of --corpora"
+            )
         chosen = {str(s): rows_of[corpus][s] for s in random.choice(fit, count, replace=False)}
         args = (manifest, chosen, options.seconds, overlap, noise == "noise", random)
         waveform, turns = conversation(*args)
         name = f"{corpus}-{count}-{round(100 * overlap)}-{noise}-{take}"
-        options.output.mkdir(parents=True, exist_ok=True)
         with atomic_write(options.output / f"{name}.wav") as partial:
             soundfile.write(partial, waveform, SAMPLE_RATE, format="WAV", subtype="PCM_16")
         write_text(options.output / f"{name}.rttm", rttm_lines(name, turns))
@@ -148,4 +152,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code("conversations.py", lambda: main()))
+    sys.exit(exit_code("conversations.py", main))

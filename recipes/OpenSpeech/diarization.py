@@ -255,7 +255,9 @@ def _best(results: dict[float, list[dict[str, Any]]]) -> float:
 
 def main() -> None:
     """Measure all systems, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("conversations", type=Path, metavar="CONVERSATIONS")
     parser.add_argument("--model", metavar="MODEL")
     parser.add_argument("--tune", type=Path, metavar="CONVERSATIONS")
@@ -302,7 +304,7 @@ def main() -> None:
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in results["simple_spk"]:
         speakers, overlap, noise = row["kind"]
-        corpus = row["name"].split("-")[0]
+        corpus = row["name"].rsplit("-", 4)[0]
         for kind in (f"{speakers} speakers", f"overlap {overlap}", noise, corpus):
             groups[kind].append(row)
     for kind, rows in groups.items():
