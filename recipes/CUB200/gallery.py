@@ -20,7 +20,7 @@ from simple_spk.cli.errors import exit_code
 from simple_spk.cli.outputs import check_outputs
 from simple_spk.io.atomic_file import write_text
 from simple_spk.report.page import rendered
-from simple_spk.vision.image_files import read_image, to_pillow
+from simple_spk.vision.image_files import to_pillow
 from simple_spk.vision.image_table import ImageTable, read_image_table
 
 THUMBNAIL_PIXELS = 128  # of the longer side; shown at most this large
@@ -92,7 +92,7 @@ def _query(query: str, ranking: Ranking, table: ImageTable) -> Query:
 
 def _thumbnail(row: int, table: ImageTable) -> str:
     """A small JPEG of an image as the text of a data address."""
-    image = to_pillow(read_image(table.file(row)))
+    image = to_pillow(table.read(row))
     image.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
     buffer = io.BytesIO()
     image.save(buffer, format="JPEG", quality=JPEG_QUALITY)
@@ -123,18 +123,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N", help="of the choice of queries (default 0)"
     )
     parser.add_argument(
-        "--title",
-        default="Nearest images",
-        metavar="TEXT",
-        help="(default %(default)s)",
+        "--title", default="Nearest images", metavar="TEXT", help="(default %(default)s)"
     )
 
 
 def run(options: Namespace) -> None:
     """Choose, draw and write."""
     check_outputs([options.output], [options.rankings, options.table])
+    rankings = read_rankings(options.rankings)
     page = gallery_page(
-        read_rankings(options.rankings),
+        rankings,
         read_image_table(options.table),
         options.queries,
         options.neighbors,
@@ -142,7 +140,7 @@ def run(options: Namespace) -> None:
         options.title,
     )
     write_text(options.output, page)
-    print(f"{options.output}: {options.queries} images and their neighbors")
+    print(f"{options.output}: {min(options.queries, len(rankings))} images and their neighbors")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

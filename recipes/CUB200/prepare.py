@@ -7,10 +7,12 @@ four folds: DATA/fold0_valid.csv has the first quarter, fold0_train.csv the othe
 """
 
 import argparse
+import gzip
 import logging
 import shutil
 import sys
 import tarfile
+import zlib
 from pathlib import Path
 
 from simple_spk.cli.errors import exit_code
@@ -72,14 +74,13 @@ def unpack_archive(archive: Path, data_folder: Path) -> Path:
     try:
         with tarfile.open(archive) as file:
             file.extractall(partial, filter="data")  # nothing outside of the folder, no devices
-    except (tarfile.TarError, EOFError, OSError) as error:
-        shutil.rmtree(partial)
+        if not (partial / NAME_IN_ARCHIVE).is_dir():
+            raise ValueError(f"{archive} holds no folder {NAME_IN_ARCHIVE}: is it another archive?")
+        (partial / NAME_IN_ARCHIVE).rename(target)
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{archive} cannot be unpacked ({error}): fetch it again") from error
-    if not (partial / NAME_IN_ARCHIVE).is_dir():
+    finally:
         shutil.rmtree(partial)
-        raise ValueError(f"{archive} holds no folder {NAME_IN_ARCHIVE}: is it another archive?")
-    (partial / NAME_IN_ARCHIVE).rename(target)
-    shutil.rmtree(partial)
     return target
 
 

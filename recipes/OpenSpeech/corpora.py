@@ -21,7 +21,7 @@ class SpeakerFiles(NamedTuple):
 
 
 class CorpusFiles(NamedTuple):
-    """The speakers of a corpus, sorted by name, and the audio files without a speaker.
+    """The speakers of a corpus, sorted by name, and the audio files with names of other forms.
 
     ``recording_seconds`` is how long recordings of joined words get, None if the files are
     sentences. ``folders_are_sessions``: a file's folder is its session, else none is known.
@@ -29,7 +29,7 @@ class CorpusFiles(NamedTuple):
 
     name: str
     speakers: list[SpeakerFiles]
-    strangers: list[Path]
+    unmatched: list[Path]
     noises: Sequence[Path] = ()
     recording_seconds: float | None = None
     folders_are_sessions: bool = False
@@ -91,18 +91,18 @@ def find_words(folder: str | Path, corpus: WordCorpus) -> CorpusFiles:
     """The words of each speaker of a corpus, at any depth below the folder."""
     folder = _existing(folder, corpus.name, corpus.origin)
     words = defaultdict(list)
-    strangers, noises = [], []
+    unmatched, noises = [], []
     for path in sorted(folder.rglob("*.wav")):
         match = re.search(corpus.pattern, f"/{path.relative_to(folder).as_posix()}")
         if path.parent.name == corpus.noise_folder:
             noises.append(path)
         elif match is None:
-            strangers.append(path)
+            unmatched.append(path)
         else:
             words[match["speaker"]].append(path)
     if not words:
         raise ValueError(
-            f"{folder} does not hold {corpus.name}: {len(strangers)} wav files were found, none of "
+            f"{folder} does not hold {corpus.name}: {len(unmatched)} wav files were found, none of "
             f"which is named as in {corpus.example}; download it from {corpus.origin}"
         )
     first_test = corpus.first_test_speaker
@@ -114,7 +114,7 @@ def find_words(folder: str | Path, corpus: WordCorpus) -> CorpusFiles:
         )
         for speaker, files in sorted(words.items())
     ]
-    return CorpusFiles(corpus.name, speakers, strangers, noises, corpus.recording_seconds)
+    return CorpusFiles(corpus.name, speakers, unmatched, noises, corpus.recording_seconds)
 
 
 def find_librispeech(folder: str | Path) -> CorpusFiles:
@@ -128,12 +128,12 @@ def find_librispeech(folder: str | Path) -> CorpusFiles:
     parts = [path for path in parts if re.match(r"(train|dev|test)-", path.name)]
     files = defaultdict(list)
     parts_of = defaultdict(set)
-    strangers = []
+    unmatched = []
     for part in parts:
         for path in sorted(part.rglob("*.flac")):
             match = LIBRISPEECH_NAME.search(f"/{path.relative_to(part).with_suffix('').as_posix()}")
             if match is None:
-                strangers.append(path)
+                unmatched.append(path)
             else:
                 files[match["speaker"]].append(path)
                 parts_of[match["speaker"]].add(part.name.partition("-")[0])
@@ -149,7 +149,7 @@ def find_librispeech(folder: str | Path) -> CorpusFiles:
         SpeakerFiles(f"lb{speaker}", paths, parts_of[speaker] == {"test"})
         for speaker, paths in sorted(files.items())
     ]
-    return CorpusFiles("librispeech", speakers, strangers, folders_are_sessions=True)
+    return CorpusFiles("librispeech", speakers, unmatched, folders_are_sessions=True)
 
 
 def find_speechocean762(folder: str | Path) -> CorpusFiles:

@@ -14,13 +14,12 @@ from tqdm import tqdm
 
 from simple_spk import SAMPLE_RATE
 from simple_spk.data.audio import read_crop
-from simple_spk.data.augmentation import NoiseKind, random_filter
+from simple_spk.data.augmentation import random_filter
 from simple_spk.data.manifest import Manifest, read_manifest, write_manifest
 from simple_spk.io.atomic_file import atomic_write
 
 SOUND_SECONDS = 8.0
 VOICES = (3, 7)  # of babble
-NOISE_KINDS = {"noise": NoiseKind((0.0, 20.0)), "babble": NoiseKind((5.0, 20.0))}
 REVERBERATION_SECONDS = (0.1, 0.7)  # until an echo is 60 dB down
 HUM_HERTZ = (50.0, 60.0)
 

@@ -164,7 +164,7 @@ def read_originals(folders: dict[str, Path], data_folder: Path, workers: int) ->
     noises: list[Utterance] = []
     for corpus in corpora:
         details = "is not named as the corpus's are"
-        faults += [Quarantined(str(path), "unknown name", details) for path in corpus.strangers]
+        faults += [Quarantined(str(path), "unknown name", details) for path in corpus.unmatched]
         test_speakers |= {speaker.speaker for speaker in corpus.speakers if speaker.is_test}
         if corpus.recording_seconds is None:
             found, bad = list_sentences(corpus, workers)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -124,10 +125,17 @@ def test_the_original_archive_is_unpacked_and_must_be_complete(
 def test_mistakes_in_preparing_are_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         prepare_cub(tmp_path / "nowhere", tmp_path)
-    (tmp_path / "bad.tgz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match="cannot be unpacked"):
-        prepare_cub(tmp_path / "bad.tgz", tmp_path / "data")
-    assert not list((tmp_path / "data").iterdir())
+    (tmp_path / "image").write_bytes(bytes(10**6))
+    with tarfile.open(tmp_path / "image.tar", "w") as archive:
+        archive.add(tmp_path / "image", "CUB_200_2011/image")
+    packer = zlib.compressobj(wbits=31)  # gzip
+    half = packer.compress((tmp_path / "image.tar").read_bytes()[: 5 * 10**5])
+    half += packer.flush(zlib.Z_FULL_FLUSH)
+    for content in (b"no archive", half, half + b"\7" * 99):
+        (tmp_path / "bad.tgz").write_bytes(content)
+        with pytest.raises(ValueError, match="cannot be unpacked"):
+            prepare_cub(tmp_path / "bad.tgz", tmp_path / "data")
+        assert not list((tmp_path / "data").iterdir())
     make_toy_images(tmp_path / "few", classes=6, images_per_class=1)
     with pytest.raises(ValueError, match="has 6 classes"):
         prepare_cub(tmp_path / "few", tmp_path / "data")

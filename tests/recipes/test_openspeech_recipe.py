@@ -33,7 +33,7 @@ from recipes.OpenSpeech.prepare import (
     split_open_speech,
     write_lists_of_corpora,
 )
-from recipes.OpenSpeech.sounds import NOISE_KINDS, make_room, make_sounds
+from recipes.OpenSpeech.sounds import make_room, make_sounds
 from recipes.OpenSpeech.sources import read_common_voice, read_prepared
 from recipes.OpenSpeech.words import FADE_SAMPLES, join_words, make_recordings
 from simple_spk.corpora.tables import Utterance
@@ -177,7 +177,7 @@ def test_made_sounds_are_what_augmentation_takes(data):
         data / "noises.csv",
         data / "rooms.csv",
         probability=1.0,
-        kinds=NOISE_KINDS,
+        kinds={"noise": [(0.0, 20.0)], "babble": [(5.0, 20.0)]},
         channel_probability=0.5,
     )
     speech = np.random.default_rng(0).normal(0, 0.1, 16000).astype(np.float32)
@@ -288,7 +288,7 @@ def test_unusable_words_are_named_and_stay_named(noisy_tone, tmp_path):
     soundfile.write(tmp_path / "01" / names[2], noisy_tone(0.02), 16000)
     soundfile.write(tmp_path / "01" / "stranger.wav", noisy_tone(0.5), 16000)
     corpus = find_words(tmp_path, AUDIOMNIST)
-    assert [path.name for path in corpus.strangers] == ["stranger.wav"]
+    assert [path.name for path in corpus.unmatched] == ["stranger.wav"]
     faults = make_recordings(corpus.speakers[0].files, tmp_path / "made/am01")
     kinds = {fault.source: fault.kind for fault in faults}
     reasons = [kinds[str(tmp_path / "01" / name)] for name in names[:3]]
