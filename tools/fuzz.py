@@ -157,7 +157,7 @@ def main() -> int:
         return 0
     names = NAMES if options.name == "all" else [options.name]
     print("| file | tried | read | refused | failed | peak memory | longest |\n|" + "---|" * 7)
-    failures = 0
+    failures = Counter[str]()
     for name in names:
         folder = Path(tempfile.mkdtemp(prefix=f"fuzz_{name}_"))
         rows: dict[str, list[Outcome]] = {}
@@ -167,15 +167,15 @@ def main() -> int:
                 print(f"{folder}/files/{name}{outcome.number}*: {outcome.answer}", file=sys.stderr)
         for row, outcomes in rows.items():
             counts = Counter("failed" if one.failed else one.answer for one in outcomes)
-            failures += counts["failed"]
+            failures[name] += counts["failed"]
             peak = max(one.peak_bytes for one in outcomes) / 1e9
             longest = max(one.seconds for one in outcomes)
             numbers = (counts[answer] for answer in ("read", "refused", "failed"))
             cells = (row, len(outcomes), *numbers, f"{peak:.2f} GB", f"{longest:.1f} s")
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
-        if not failures:
+        if not failures[name]:
             shutil.rmtree(folder)
-    return int(failures > 0)
+    return int(failures.total() > 0)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from simple_spk.cli.errors import exit_code
 from tools.toy_voices import SAMPLE_RATE, draw_session, draw_speaker, generator_for, record, speak
 
 VERSION = 1  # Raise it whenever the sound changes, so that no older corpus is taken for a new one.
@@ -142,8 +143,8 @@ def make_toy_corpus(
     partial.rename(folder)
 
 
-def main() -> None:
-    """Read the command line and make the corpus."""
+def main() -> int:
+    """Make the corpus, and return the exit code."""
     parser = argparse.ArgumentParser(
         description="Make a small corpus of synthetic voices.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -154,8 +155,9 @@ def main() -> None:
     parser.add_argument("--valid-speakers", type=int, default=10, help="other voices, to tune on")
     parser.add_argument("--recordings-per-speaker", type=int, default=20, help="for every voice")
     parser.add_argument("--seed", type=int, default=0, help="each seed gives other voices")
-    make_toy_corpus(**vars(parser.parse_args()))
+    options = parser.parse_args()
+    return exit_code("make_toy_corpus.py", lambda: make_toy_corpus(**vars(options)))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

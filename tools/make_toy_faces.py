@@ -19,6 +19,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recipes.Face.pairs import make_pair_list, write_pair_list
+from simple_spk.cli.errors import exit_code
 from simple_spk.io.atomic_file import atomic_write
 from simple_spk.vision.image_files import write_jpeg
 from simple_spk.vision.image_table import write_image_table
@@ -76,13 +77,12 @@ def make_toy_faces(
     persons: int = 24,
     images: int = 8,
     size: int = SIZE,
-    sets: Sequence[str] = SETS,
 ) -> None:
-    """Write the toy faces unless the last of their files exists."""
+    """Write the toy faces unless all lists of pairs are there."""
     folder = Path(folder)
     if persons < 4 or images < 2:
         raise ValueError(f"{persons} persons with {images} images are too few: 4 with 2 at least")
-    if all((folder / f"{name}_pairs.txt").is_file() for name in sets):
+    if all((folder / f"{name}_pairs.txt").is_file() for name in SETS):
         return
     rows = [
         (f"p{person:03d}/{image}", person, image)
@@ -92,7 +92,7 @@ def make_toy_faces(
     for name, person, image in rows:
         with atomic_write(folder / "images" / f"{name}.jpg") as partial:
             write_jpeg(partial, draw_face(person, image, size))
-    parts = {"train": range(persons // 2), **dict.fromkeys(sets, range(persons // 2, persons))}
+    parts = {"train": range(persons // 2), **dict.fromkeys(SETS, range(persons // 2, persons))}
     for number, (part, chosen) in enumerate(parts.items()):
         names = [name for name, person, _ in rows if person in chosen]
         people = [name.partition("/")[0] for name in names]
@@ -109,8 +109,7 @@ def main() -> int:
     parser.add_argument("--persons", type=int, default=24, help="(default 24)")
     parser.add_argument("--images", type=int, default=8, help="per person (default 8)")
     options = parser.parse_args()
-    make_toy_faces(options.folder, options.persons, options.images)
-    return 0
+    return exit_code("make_toy_faces.py", lambda: make_toy_faces(**vars(options)))
 
 
 if __name__ == "__main__":

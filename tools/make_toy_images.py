@@ -18,9 +18,7 @@ SIDE_PIXELS = 64
 SHAPES = (3, 4, 5, 24)  # corners; the last is nearly a circle
 
 
-def make_toy_images(
-    folder: str | Path, classes: int = 16, images_per_class: int = 6, seed: int = 0
-) -> None:
+def make_toy_images(folder: str | Path, classes: int = 16, images: int = 6, seed: int = 0) -> None:
     """Write the images of all classes."""
     for number in range(classes):
         random = np.random.default_rng((seed, number))
@@ -28,7 +26,7 @@ def make_toy_images(
         stripe = float(random.uniform(4.0, 12.0))
         target = Path(folder) / f"{number + 1:03d}.Toy_{number + 1}"
         target.mkdir(parents=True, exist_ok=True)
-        for take in range(images_per_class):
+        for take in range(images):
             pixels = toy_image(SHAPES[number % len(SHAPES)], colors, stripe, random)
             Image.fromarray(pixels).save(target / f"{take:03d}.jpg", quality=90)
 
@@ -62,11 +60,7 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=6, help="per class (default 6)")
     parser.add_argument("--seed", type=int, default=0, help="each gives other images (default 0)")
     options = parser.parse_args()
-
-    def run() -> None:
-        make_toy_images(options.folder, options.classes, options.images, options.seed)
-
-    return exit_code("make_toy_images.py", run)
+    return exit_code("make_toy_images.py", lambda: make_toy_images(**vars(options)))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import soundfile
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from simple_spk.cli.errors import exit_code
 from tools.toy_voices import draw_speaker, generator_for
 from tools.write_m4a import write_m4a
 
@@ -29,7 +30,7 @@ def make_toy_voxceleb(source: Path, target: Path) -> None:
     if target.exists():
         return
     if not (source / "toy_corpus.json").is_file():
-        raise SystemExit(f"{source} is not a toy corpus: python tools/make_toy_corpus.py {source}")
+        raise ValueError(f"{source} is not a toy corpus: python tools/make_toy_corpus.py {source}")
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     seed = json.loads((source / "toy_corpus.json").read_text())["seed"]
@@ -78,13 +79,14 @@ def write_trials(path: Path, names: list[str], genders: dict[str, str] | None = 
                 file.write(f"{int(speaker == other)} {first} {second}\n")
 
 
-def main() -> None:
-    """Read the command line and make the folder."""
+def main() -> int:
+    """Make the folder, and return the exit code."""
     parser = argparse.ArgumentParser(description="Lay a toy corpus out like VoxCeleb.")
     parser.add_argument("source", type=Path, help="folder that make_toy_corpus.py made")
     parser.add_argument("target", type=Path, help="folder to make")
-    make_toy_voxceleb(**vars(parser.parse_args()))
+    options = parser.parse_args()
+    return exit_code("make_toy_voxceleb.py", lambda: make_toy_voxceleb(**vars(options)))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

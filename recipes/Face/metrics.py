@@ -154,10 +154,7 @@ def search(
 
 
 def open_set_rates(
-    searches: Searches,
-    false_positive_rates: Sequence[float] = FPIRS,
-    tops: Sequence[int] = TOPS,
-    candidates: int = CANDIDATES,
+    searches: Searches, false_positive_rates: Sequence[float] = FPIRS
 ) -> dict[str, Any]:
     """Rates of identification in percent as plain data.
 
@@ -171,7 +168,7 @@ def open_set_rates(
             f"found {mated} probes with a mate in the gallery and {unmated} without; some of each "
             "are needed: these galleries and probes do not belong together"
         )
-    is_listed = searches.mate_ranks <= candidates
+    is_listed = searches.mate_ranks <= CANDIDATES
     found = searches.mate_scores[is_listed]
     tpir = dict.fromkeys(map(str, false_positive_rates), 0.0)
     if len(found):
@@ -182,18 +179,14 @@ def open_set_rates(
             share = true_positive_rate_at(rates, limit) * len(found) / mated
             tpir[str(limit)] = 100.0 * share
     return {
-        **_tops(searches, tops),
+        **_tops(searches),
         "tpir_at_fpir": tpir,
         "mated_probes": mated,
         "unmated_probes": unmated,
     }
 
 
-def pooled_rates(
-    searches: Searches,
-    false_positive_rates: Sequence[float] = FPIRS,
-    tops: Sequence[int] = TOPS,
-) -> dict[str, Any]:
+def pooled_rates(searches: Searches) -> dict[str, Any]:
     """Rates in percent as the scripts of InsightFace and of the paper define them.
 
     Every probe has a mate. The threshold is the score that limit x probes pairs of different
@@ -202,11 +195,11 @@ def pooled_rates(
     mated = len(searches.mate_scores)
     assert mated and not len(searches.best_scores), "every probe must have a mate"
     tpir = {}
-    for limit in false_positive_rates:
+    for limit in FPIRS:
         place = min(others_needed(mated, [limit]), len(searches.highest_other_scores)) - 1
         above = searches.mate_scores > searches.highest_other_scores[place]
         tpir[str(limit)] = 100.0 * float(np.mean(above))
-    return {**_tops(searches, tops), "tpir_at_fpir": tpir, "mated_probes": mated}
+    return {**_tops(searches), "tpir_at_fpir": tpir, "mated_probes": mated}
 
 
 def others_needed(probes: int, false_positive_rates: Sequence[float] = FPIRS) -> int:
@@ -214,8 +207,8 @@ def others_needed(probes: int, false_positive_rates: Sequence[float] = FPIRS) ->
     return math.ceil(max(false_positive_rates) * probes)
 
 
-def _tops(searches: Searches, tops: Sequence[int]) -> dict[str, float]:
-    return {f"top_{k}": 100.0 * float(np.mean(searches.mate_ranks <= k)) for k in tops}
+def _tops(searches: Searches) -> dict[str, float]:
+    return {f"top_{k}": 100.0 * float(np.mean(searches.mate_ranks <= k)) for k in TOPS}
 
 
 def _highest(values: NDArray[np.float32], count: int) -> NDArray[np.float32]:

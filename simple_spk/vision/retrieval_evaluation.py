@@ -121,9 +121,7 @@ def read_scorable(path: Path) -> Scorable:
     return Scorable(arrays[0].tolist(), *arrays[1:])
 
 
-def concatenated_metrics(
-    models: Sequence[Scorable], labels: Tensor, recall_at: Sequence[int] = (1, 2, 4, 8)
-) -> dict[str, Any]:
+def concatenated_metrics(models: Sequence[Scorable], labels: Tensor) -> dict[str, Any]:
     """Metrics of an ensemble of models, in which the score of a pair is the sum over the models.
 
     SimPLE's similarity is a log odds up to a constant: the sum keeps the lengths, in which each
@@ -136,5 +134,5 @@ def concatenated_metrics(
         for name in ("queries", "keys")
     )
     directions = [functional.normalize(torch.from_numpy(one.embeddings)) for one in models]
-    metrics = retrieval_metrics(queries, keys, labels, recall_at)
+    metrics = retrieval_metrics(queries, keys, labels)
     return metrics | {"nmi": clustering_nmi(torch.cat(directions, dim=1), labels)}

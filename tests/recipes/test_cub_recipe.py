@@ -51,7 +51,7 @@ FULL = [*TINY, "--imagenet_weights=null", "--freeze_batchnorm=False", "--learnin
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of 16 toy classes."""
     folder = tmp_path_factory.mktemp("toy") / "images"
-    make_toy_images(folder, classes=16, images_per_class=4)
+    make_toy_images(folder, classes=16, images=4)
     return folder
 
 
@@ -136,7 +136,7 @@ def test_mistakes_in_preparing_are_told(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="cannot be unpacked"):
             prepare_cub(tmp_path / "bad.tgz", tmp_path / "data")
         assert not list((tmp_path / "data").iterdir())
-    make_toy_images(tmp_path / "few", classes=6, images_per_class=1)
+    make_toy_images(tmp_path / "few", classes=6, images=1)
     with pytest.raises(ValueError, match="has 6 classes"):
         prepare_cub(tmp_path / "few", tmp_path / "data")
 
