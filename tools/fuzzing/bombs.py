@@ -31,6 +31,7 @@ from simple_spk.inference.voice_stores.addresses import open_voices
 from simple_spk.io.tensor_file import read_tensors
 from simple_spk.vision.image_files import read_image
 from tools.fuzzing import audio, checkpoint, model_folder, trial_list
+from tools.fuzzing.npz import unzipped, zipped
 
 GIGABYTE = 2**30
 REPEATED = 2**24  # bytes that are packed once, and repeated in packed form
@@ -305,11 +306,9 @@ def _(path: Path) -> None:
 def _write_pickle(path: Path, content: bytes) -> None:
     """A file of PyTorch with this pickle."""
     torch.save({}, path)
-    with zipfile.ZipFile(path) as read:
-        members = {name: read.read(name) for name in read.namelist()}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, member in members.items():
-            archive.writestr(name, content if name.endswith("data.pkl") else member)
+    members = unzipped(path.read_bytes())
+    pickles = [name for name in members if name.endswith("data.pkl")]
+    path.write_bytes(zipped(members | dict.fromkeys(pickles, content)))
 
 
 @bomb("day_of_silence.flac", audio.read)

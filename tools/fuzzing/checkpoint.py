@@ -1,6 +1,5 @@
 """Training runs as export reads them, and weights of WeSpeaker."""
 
-import io
 import pickle
 import random
 import shutil
@@ -13,6 +12,7 @@ from simple_spk.export.training_run import find_model, load_trained
 from simple_spk.export.wespeaker import import_wespeaker
 from simple_spk.models.resnet import ResNet
 from tools.fuzzing.mutations import BYTE_DAMAGES, TEXT_DAMAGES, damaged, odd_field
+from tools.fuzzing.npz import unzipped, zipped
 
 SETTINGS = """\
 front_end: !new:simple_spk.models.fbank.Fbank
@@ -47,23 +47,15 @@ def write_originals(folder: Path) -> None:
 
 def change_pickle(content: bytes, dice: random.Random) -> bytes:
     """Damage the pickle in a file of PyTorch, whose checksums are right again."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = {name: archive.read(name) for name in archive.namelist()}
-    except Exception:  # of an earlier damage
-        return content
+    members = unzipped(content)
     name = next((name for name in members if name.endswith("data.pkl")), None)
     if name is None:
         return content
     odd = pickle.dumps(dice.choice(([], {"a": 1}, {1: torch.Size([2])}, ("x",) * 3)))
     damages = (*BYTE_DAMAGES, odd_field, lambda *_: odd)
     members[name] = dice.choice(damages)(members[name], dice)
-    packed = io.BytesIO()
-    method = dice.choice((zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
-    with zipfile.ZipFile(packed, "w", method) as archive:
-        for name, member in members.items():
-            archive.writestr(name, member)
-    return packed.getvalue()
+    methods = zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+    return zipped(members, dice.choice(methods))
 
 
 def write_mutant(originals: Path, place: Path, dice: random.Random) -> Path:

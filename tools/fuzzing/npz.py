@@ -23,13 +23,27 @@ def write_originals(folder: Path) -> None:
     np.savez_compressed(folder / "packed.npz", ids=names, embeddings=matrix.astype(np.float64))
 
 
-def change_member(content: bytes, dice: random.Random) -> bytes:
-    """Damage an array within the archive, whose checksums are right again."""
+def unzipped(content: bytes) -> dict[str, bytes]:
+    """The members of an archive by name; none if an earlier damage has made it unreadable."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = {name: archive.read(name) for name in archive.namelist()}
-    except Exception:  # of an earlier damage
-        return content
+            return {name: archive.read(name) for name in archive.namelist()}
+    except Exception:
+        return {}
+
+
+def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    """An archive of members, with the right checksums."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return packed.getvalue()
+
+
+def change_member(content: bytes, dice: random.Random) -> bytes:
+    """Damage an array within the archive, whose checksums are right again."""
+    members = unzipped(content)
     if not members:
         return content
     name = dice.choice(list(members))
@@ -37,12 +51,8 @@ def change_member(content: bytes, dice: random.Random) -> bytes:
     members[name] = dice.choice(damages)(members[name], dice)
     if dice.random() < 0.1 and len(members) > 1:
         members[dice.choice(sorted({*members} - {name}))] = members.pop(name)
-    packed = io.BytesIO()
-    method = dice.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
-    with zipfile.ZipFile(packed, "w", method) as archive:
-        for name, member in members.items():
-            archive.writestr(name, member)
-    return packed.getvalue()
+    methods = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2
+    return zipped(members, dice.choice(methods))
 
 
 def change_shape(content: bytes, dice: random.Random) -> bytes:
