@@ -17,8 +17,6 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from simple_spk.cli.errors import exit_code
 from simple_spk.data.trials import read_trials
 from simple_spk.evaluation.embedding_files import read_embeddings

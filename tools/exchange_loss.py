@@ -20,8 +20,6 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from simple_spk.cli.errors import exit_code
 from simple_spk.io.atomic_file import write_text
 

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from simple_spk.cli.errors import exit_code
 from simple_spk.cli.options import add_model
 from simple_spk.corpora.label_fixes import LabelFix, write_label_fixes

@@ -26,8 +26,6 @@ from typing import NamedTuple
 import numpy as np
 import polars
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from simple_spk import SAMPLE_RATE
 from simple_spk.cli.errors import exit_code
 from simple_spk.corpora.conversion import Settings, convert

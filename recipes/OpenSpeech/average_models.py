@@ -12,8 +12,6 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from simple_spk.cli.errors import exit_code
 from simple_spk.inference.model_folder import load_model, save_model
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from simple_spk import Extractor
 from simple_spk.cli.errors import exit_code
 from simple_spk.data.manifest import read_manifest

@@ -32,8 +32,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from simple_spk import Extractor
 from simple_spk.cli.errors import exit_code
 from simple_spk.data.audio import recording_blocks

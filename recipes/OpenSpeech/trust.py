@@ -23,8 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from simple_spk import Extractor
 from simple_spk.cli.errors import exit_code
 from simple_spk.data.manifest import read_manifest
