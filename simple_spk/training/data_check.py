@@ -1,6 +1,6 @@
-"""The recordings of a training are looked at before its first step, not met in its second epoch.
+"""The check of all recordings of a training before its first step.
 
-All training files must be there: each folder that a manifest names is listed once, which costs
+All training files must exist: each folder that a manifest names is listed once, which takes
 seconds for a million files. Opening a million files would take hours, so at most MOST_INSPECTED of
 each table, evenly spread, are opened: none may be unreadable, truncated or silent. simple-spk
 doctor --deep reads all files to their end.
@@ -23,10 +23,10 @@ WORKERS = 8  # threads, which mostly wait for the disk
 
 
 def check_recordings(dataset: Any, evaluations: Iterable[Any]) -> None:
-    """Raise and name recordings that are missing or of no use.
+    """Raise if recordings are missing or of no use, and name them.
 
-    Those of a dataset of crops and of its noises and rooms, and of evaluations of trial lists;
-    others are not looked at.
+    They are those of a dataset of crops, of its noises and rooms, and of evaluations of trial
+    lists; other kinds of data are not checked.
     """
     for manifest in _manifests(dataset):
         places = _Places(manifest)

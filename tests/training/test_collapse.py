@@ -1,4 +1,4 @@
-"""Laws of the signs of life of training, against a loop over pairs."""
+"""The geometry of a batch, against a loop over pairs, and the warning of a collapse."""
 
 import math
 from itertools import permutations

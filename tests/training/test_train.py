@@ -1,4 +1,4 @@
-"""train.py from outside: every YAML runs, killed runs end as unbroken ones, mistakes speak."""
+"""train.py from outside: every YAML runs, killed runs end like others, mistakes are explained."""
 
 import json
 import os
