@@ -19,13 +19,20 @@ from simple_spk.inference.model_folder import (
 from simple_spk.io.atomic_file import damage_of
 from simple_spk.io.safe_yaml import read_tagged_yaml
 from simple_spk.io.tensor_file import read_tensors
-from simple_spk.losses import margin
+from simple_spk.losses import hard_example, margin, metric_learning, quality_aware
 from simple_spk.models.embedding_head import IS_HELD
 from simple_spk.models.saved_arguments import renamed
 
 logger = logging.getLogger(__name__)
 
 SETTINGS, CHECKPOINT = "hyperparams.yaml", "CKPT.yaml"  # SpeechBrain's names
+# Losses that always compare by the cosine; their YAML text names no similarity.
+OF_COSINES = (
+    margin.SphericalLoss,
+    margin.SoftmaxLoss,
+    metric_learning.MetricLearningLoss,
+    metric_learning.BatchMetricLearningLoss,
+)
 
 
 def find_model(source: Path) -> Path:
@@ -108,10 +115,13 @@ def load_trained(folder: Path) -> Model:
 
 
 def _cosine_of(tag: str) -> dict[str, str] | None:
-    """The similarity of a loss with class vectors by the tag of its class, if it is the cosine."""
-    cls = getattr(margin, tag.rpartition(".")[2], None)
-    by_cosine = isinstance(cls, type) and issubclass(cls, margin.SphericalLoss | margin.SoftmaxLoss)
-    return {"": "!new:simple_spk.models.similarity.CosineSimilarity"} if by_cosine else None
+    """The similarity of a loss other than SimPLE by the tag of its class, if it is the cosine."""
+    name = tag.rpartition(".")[2]
+    for module in (margin, hard_example, quality_aware, metric_learning):
+        cls = getattr(module, name, None)
+        if isinstance(cls, type) and issubclass(cls, OF_COSINES):
+            return {"": "!new:simple_spk.models.similarity.CosineSimilarity"}
+    return None
 
 
 def _build(settings_file: Path, name: str, entry: Any, is_held: bool | None) -> nn.Module:

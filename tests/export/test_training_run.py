@@ -9,6 +9,7 @@ from simple_spk.export.training_run import find_model, load_trained
 from simple_spk.inference.model_folder import load_model
 from simple_spk.io.atomic_file import seal_folder
 from simple_spk.losses.margin import SoftmaxLoss
+from simple_spk.losses.quality_aware import AdaFaceLoss
 from simple_spk.losses.simple import SimPLELoss
 from simple_spk.losses.warm_start import WarmStartLoss
 from simple_spk.models.resnet import ResNet
@@ -78,12 +79,13 @@ def test_a_checkpoint_of_version_0_1(is_held: bool, tmp_path: Path) -> None:
     assert torch.equal(found.similarity.angular_bias, model.similarity.angular_bias)
 
 
-@pytest.mark.parametrize("loss", ["softmax", "warm start"])
+@pytest.mark.parametrize("loss", ["softmax", "AdaFace", "warm start"])
 def test_an_unfinished_run_with_class_vectors(loss: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     encoder = ResNet(num_mels=24, width=4, blocks=(1, 1), embedding_dim=8)
-    module: torch.nn.Module = SoftmaxLoss(8, 5)
-    text = "!new:simple_spk.losses.margin.SoftmaxLoss {embedding_dim: 8, num_classes: 5}"
+    cls = AdaFaceLoss if loss == "AdaFace" else SoftmaxLoss
+    module: torch.nn.Module = cls(8, 5)
+    text = f"!new:{cls.__module__}.{cls.__name__} {{embedding_dim: 8, num_classes: 5}}"
     if loss == "warm start":
         simple = SimPLELoss(GeneralizedInnerProduct(0.7), initial_bias=2.0)
         module = WarmStartLoss(SoftmaxLoss(8, 5), simple, steps=3)
@@ -106,6 +108,6 @@ loss: {text}
     found = load_trained(find_model(tmp_path))
     x = torch.randn(4, 8)
     torch.testing.assert_close(found.similarity(x, x), module.similarity(x, x))
-    assert found.threshold == (None if loss == "softmax" else -2.0)
+    assert found.threshold == (-2.0 if loss == "warm start" else None)
     features = torch.randn(2, 60, 24)
     assert torch.equal(found.encoder(features), encoder.eval()(features))
