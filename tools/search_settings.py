@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from simple_spk.cli.errors import exit_code
 from simple_spk.io.atomic_file import write_text
+from simple_spk.io.safe_yaml import read_plain_yaml
 from tools.compare_losses import REFERENCE, loss_file
 from tools.exchange_loss import exchange_loss, keys_of, write_experiment
 from tools.experiment_runs import (
@@ -58,9 +58,7 @@ class Candidate(NamedTuple):
 
 def read_candidates(path: Path) -> dict[str, list[Settings]]:
     """The settings to try for each loss, equally many for all."""
-    if not path.is_file():
-        raise FileNotFoundError(f"no such YAML file: {path}")
-    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found = read_plain_yaml(path)
     if not isinstance(found, dict) or not all(
         isinstance(settings, list) and settings and all(isinstance(s, dict) for s in settings)
         for settings in found.values()

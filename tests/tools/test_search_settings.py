@@ -102,6 +102,12 @@ def test_mistakes_are_named_before_anything_is_trained(
     assert not list(tmp_path.rglob("metrics.json"))
 
 
+def test_candidates_must_be_yaml(tmp_path):
+    (tmp_path / "candidates.yaml").write_text("simple: [{sharpness: 3.0}")
+    with pytest.raises(ValueError, match=r"candidates\.yaml cannot be read as YAML"):
+        read_candidates(tmp_path / "candidates.yaml")
+
+
 def test_an_experiment_must_be_able_to_leave_the_test_alone(tmp_path):
     with pytest.raises(ValueError, match="no evaluated_part"):
         make_candidates(ROOT / "hparams/simple_resnet34.yaml", {"simple": [{}]}, tmp_path, [])
