@@ -68,8 +68,8 @@ def check_settings(
     another key refers to them: by !ref, or by an alias of their value. Keys that begin with two
     underscores only act.
     """
-    text = path.read_text(encoding="utf-8")
-    keys = list(parse_tagged_yaml(text, path))  # raises if it is not YAML
+    text = path.read_bytes()
+    keys = list(parse_tagged_yaml(text, path))  # raises if it is not YAML in UTF-8
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode), "it has keys"
     value_of = {key.value: value for key, value in root.value}

@@ -90,3 +90,9 @@ def test_options_are_told_from_settings() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             split_options(["x.yaml", *wrong], OPTIONS)
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_bytes("name: Zoë\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"x\.yaml cannot be read as YAML"):
+        check_settings(tmp_path / "x.yaml", {}, (), ())
