@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tarfile
 import zlib
 from pathlib import Path
@@ -15,28 +14,26 @@ import torch
 
 pytest.importorskip("torchvision")
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+from hyperpyyaml import load_hyperpyyaml
 
-from hyperpyyaml import load_hyperpyyaml  # noqa: E402
-
-from recipes.CUB200 import cross_validate  # noqa: E402
-from recipes.CUB200.gallery import main as gallery  # noqa: E402
-from recipes.CUB200.prepare import prepare_cub, unpack_archive  # noqa: E402
-from recipes.CUB200.rankings import read_rankings  # noqa: E402
-from simple_spk.models.similarity import CosineSimilarity  # noqa: E402
-from simple_spk.vision.image_table import read_image_table  # noqa: E402
-from simple_spk.vision.retrieval_evaluation import (  # noqa: E402
+from recipes.CUB200 import cross_validate
+from recipes.CUB200.gallery import main as gallery
+from recipes.CUB200.prepare import prepare_cub, unpack_archive
+from recipes.CUB200.rankings import read_rankings
+from simple_spk.models.similarity import CosineSimilarity
+from simple_spk.vision.image_table import read_image_table
+from simple_spk.vision.retrieval_evaluation import (
     Scorable,
     concatenated_metrics,
     read_scorable,
     write_scorable,
 )
-from simple_spk.vision.retrieval_metrics import retrieval_metrics  # noqa: E402
-from tests.training_runs import run_train, train_here  # noqa: E402
-from tools.exchange_loss import keys_of, split, write_experiment  # noqa: E402
-from tools.make_toy_images import make_toy_images  # noqa: E402
+from simple_spk.vision.retrieval_metrics import retrieval_metrics
+from tests.training_runs import run_train, train_here
+from tools.exchange_loss import keys_of, split, write_experiment
+from tools.make_toy_images import make_toy_images
 
+ROOT = Path(__file__).parents[2]
 HPARAMS = ROOT / "recipes/CUB200/hparams"
 LOSSES = sorted((HPARAMS / "losses").glob("*.yaml"))
 TINY = [

@@ -9,23 +9,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from simple_spk.io.atomic_file import write_text  # noqa: E402
-from tools import ablate, compare_losses  # noqa: E402
-from tools.ablate import variants_of  # noqa: E402
-from tools.compare_losses import (  # noqa: E402
+from simple_spk.io.atomic_file import write_text
+from tools import ablate, compare_losses
+from tools.ablate import variants_of
+from tools.compare_losses import (
     compare,
     loss_file,
     loss_variants,
     split_overrides,
 )
-from tools.exchange_loss import write_experiment  # noqa: E402
-from tools.experiment_runs import Run, Variant, run_all, run_once  # noqa: E402
-from tools.make_toy_corpus import make_toy_corpus  # noqa: E402
-from tools.seed_statistics import Comparison, estimate, markdown, write_comparison  # noqa: E402
+from tools.exchange_loss import write_experiment
+from tools.experiment_runs import Run, Variant, run_all, run_once
+from tools.make_toy_corpus import make_toy_corpus
+from tools.seed_statistics import Comparison, estimate, markdown, write_comparison
 
+ROOT = Path(__file__).parents[2]
 TINY = [
     *("--prepare=null", "--speakers_per_batch=3", "--recordings_per_speaker=2", "--workers=0"),
     *("--crop_seconds=[0.4, 0.5]", "--batches_per_epoch=2", "--number_of_epochs=1", "--width=4"),

@@ -1,18 +1,15 @@
 """Losses exchanged in experiments: the files in hparams, and every loss block in every recipe."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from hyperpyyaml import load_hyperpyyaml
 
+from tools.exchange_loss import exchange_loss, keys_of, split, write_experiment
+from tools.make_toy_corpus import make_toy_corpus
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tools.exchange_loss import exchange_loss, keys_of, split, write_experiment  # noqa: E402
-from tools.make_toy_corpus import make_toy_corpus  # noqa: E402
-
 BLOCKS = sorted((ROOT / "hparams/losses").glob("*.yaml"))
 BASES = sorted(
     path

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from simple_spk.data.manifest import read_manifest
+from tests.training_runs import train_here
+from tools import scaling
+from tools.make_toy_corpus import make_toy_corpus
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from simple_spk.data.manifest import read_manifest  # noqa: E402
-from tests.training_runs import train_here  # noqa: E402
-from tools import scaling  # noqa: E402
-from tools.make_toy_corpus import make_toy_corpus  # noqa: E402
-
 SMALL = ROOT / "recipes/OpenSpeech/hparams/simple_resnet34_small.yaml"
 TINY = [
     *("--prepare=null", "--speakers_per_batch=2", "--workers=0", "--crop_seconds=[0.4, 0.5]"),

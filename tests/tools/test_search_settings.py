@@ -7,24 +7,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-import train  # noqa: E402
-from simple_spk.training.settings_check import check_settings  # noqa: E402
-from tests.training_runs import train_here  # noqa: E402
-from tools import search_settings  # noqa: E402
-from tools.compare_losses import loss_variants  # noqa: E402
-from tools.experiment_runs import Run  # noqa: E402
-from tools.make_toy_corpus import make_toy_corpus  # noqa: E402
-from tools.search_settings import (  # noqa: E402
+import train
+from simple_spk.training.settings_check import check_settings
+from tests.training_runs import train_here
+from tools import search_settings
+from tools.compare_losses import loss_variants
+from tools.experiment_runs import Run
+from tools.make_toy_corpus import make_toy_corpus
+from tools.search_settings import (
     best_of_each,
     make_candidates,
     markdown,
     read_candidates,
 )
-from tools.seed_statistics import Comparison  # noqa: E402
+from tools.seed_statistics import Comparison
 
+ROOT = Path(__file__).parents[2]
 MINI = ROOT / "hparams/mini.yaml"
 SMALL = ROOT / "recipes/OpenSpeech/hparams/simple_resnet34_small.yaml"
 TINY = [

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-
-import make_toy_corpus as toy
+from tools import make_toy_corpus as toy
 
 SPEAKERS = {
     "train": ["toy0001", "toy0002", "toy0003"],

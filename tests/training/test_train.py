@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training_runs import run_train
+from tools.make_toy_corpus import make_toy_corpus
 
 ROOT = Path(__file__).parents[2]
 YAML_FILES = sorted(
@@ -43,9 +44,6 @@ SMALL = [
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """A folder laid out as the YAML files expect: a few speakers of synthetic speech."""
-    sys.path.insert(0, str(ROOT))
-    from tools.make_toy_corpus import make_toy_corpus
-
     folder = tmp_path_factory.mktemp("data") / "corpus"
     make_toy_corpus(
         folder, train_speakers=6, valid_speakers=2, test_speakers=3, recordings_per_speaker=4
