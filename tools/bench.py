@@ -22,6 +22,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from simple_spk.cli.errors import exit_code
 from simple_spk.io.atomic_file import write_json
 from tools.benchmarks.measure import Row
 
@@ -59,12 +60,13 @@ def run_one(name: str, options: argparse.Namespace) -> None:
         options.threads = getattr(benchmark, "THREADS", torch.get_num_threads())
     torch.set_num_threads(options.threads)
     print((benchmark.__doc__ or "").splitlines()[0], f"({options.threads} threads)\n", flush=True)
+    measured_commit = None if options.json is None else commit()
     start = time.perf_counter()
     rows = benchmark.run(options)
     print_table(rows)
     if options.json is not None:
         result = {
-            "commit": commit(),
+            "commit": measured_commit,
             "threads": options.threads,
             "seconds": time.perf_counter() - start,
             "rows": rows,
@@ -76,7 +78,8 @@ def run_all(options: argparse.Namespace) -> int:
     """Run what the JSON file does not have of this commit; the number of failed benchmarks."""
     failed = []
     for name in NAMES:
-        if read_results(options.json).get(name, {}).get("commit") == commit():
+        had, now = read_results(options.json).get(name, {}).get("commit"), commit()
+        if had == now and not now.endswith("-dirty"):
             print(f"{name}: {options.json} has it\n", flush=True)
             continue
         command = [sys.executable, __file__, name, "--json", str(options.json)]
@@ -130,14 +133,19 @@ def compare(old: Path, new: Path) -> None:
         raise FileNotFoundError(f"no such file: {', '.join(missing)}")
     before, after = read_results(old), read_results(new)
     for name in sorted(before.keys() & after.keys()):
-        rows = changes(before[name]["rows"], after[name]["rows"])
+        old_rows, new_rows = before[name]["rows"], after[name]["rows"]
+        rows = changes(old_rows, new_rows)
         commits = f"{before[name]['commit']} to {after[name]['commit']}"
-        print(f"{name}, {commits}: {len(rows)} changed by more than {NOTEWORTHY:.0%}")
+        alone = len({*map(_name, old_rows)} ^ {*map(_name, new_rows)})
+        print(
+            f"{name}, {commits}: {len(rows)} changed by more than {NOTEWORTHY:.0%}"
+            + (f", {alone} rows only in one of the files" if alone else "")
+        )
         if rows:
             print_table(rows)
         print()
-    if alone := sorted(before.keys() ^ after.keys()):
-        print("only in one of the files:", ", ".join(alone))
+    if names := sorted(before.keys() ^ after.keys()):
+        print("only in one of the files:", ", ".join(names))
 
 
 def main() -> int:
@@ -166,14 +174,13 @@ def main() -> int:
     options = parser.parse_args()
     if len(options.files) != (2 if options.name == "compare" else 0):
         parser.error("compare takes two JSON files, a benchmark none")
-    if options.name == "compare":
-        compare(*options.files)
-    elif options.name == "all":
-        if options.json is None:
-            parser.error("all needs --json FILE: what it has is not run again")
+    if options.name == "all" and options.json is None:
+        parser.error("all needs --json FILE: what it has is not run again")
+    if options.name == "all":
         return run_all(options)
-    else:
-        run_one(options.name, options)
+    if options.name == "compare":
+        return exit_code("bench.py", lambda: compare(*options.files))
+    run_one(options.name, options)
     return 0
 
 
