@@ -59,14 +59,14 @@ def cohort_statistics(
             "(n, dim) and (c, dim) of one model"
         )
     check_cohort_size(len(cohort), top_n)
-    queries, _ = queries_and_keys(embeddings, similarity)
     _, keys = queries_and_keys(cohort, similarity)
     left_out = 0 if top_n is None else len(cohort) - top_n
     means, deviations = np.empty(len(embeddings)), np.empty(len(embeddings))
     starts = range(0, len(embeddings), block)
     for start in tqdm(starts, "scoring the cohort", disable=not progress):
         rows = slice(start, start + block)
-        scores = as_array(queries[rows] @ keys.T)
+        queries, _ = queries_and_keys(embeddings[rows], similarity)
+        scores = as_array(queries @ keys.T)
         if left_out:
             scores.partition(left_out, axis=1)
         highest = scores[:, left_out:]
