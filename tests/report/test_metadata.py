@@ -38,7 +38,7 @@ def test_quoted_fields_may_hold_separators_and_line_ends(tmp_path):
         ("ID,Gender\nid1,m\nid2\n", "line 3: found 1 fields; expected 2"),
         ("ID,Gender\nid1,m\nid1,f\n", "'id1': found 2 times"),
         ("ID,x,x\nid1,m,m\n", "'x': found 2 times"),
-        ('ID,x\nid1,"open', "not a table of text"),
+        ('ID,x\nid1,"open', "no table in UTF-8"),
     ],
 )
 def test_mistakes_are_named(tmp_path, text, message):

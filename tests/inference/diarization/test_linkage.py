@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from simple_spk.evaluation.calibration import Calibration
 from simple_spk.evaluation.quality_measures import TYPICALITY, pack_background
-from simple_spk.inference.diarization import neighbor_graph, recordings
+from simple_spk.inference.diarization import neighbor_graph, recording_clusters
 from simple_spk.inference.diarization.likeness import Items, Likeness, Merges
 from simple_spk.inference.diarization.linkage import linked
 from simple_spk.inference.diarization.recording_clusters import sort_recordings
@@ -122,7 +122,7 @@ def test_one_item_has_no_merges():
 @pytest.mark.parametrize("most", [2, 200])
 def test_recordings_are_sorted_with_evidence(most, monkeypatch):
     # The best of other groups is among the two of the highest scores: here no measures count.
-    monkeypatch.setattr(recordings, "MOST_COMPARED", most)
+    monkeypatch.setattr(recording_clusters, "MOST_COMPARED", most)
     items, labels = some_items(speakers=5, each=6, noise=1.0, dim=256)
     likeness = Likeness(model())
     found = sort_recordings(items, likeness)
