@@ -33,9 +33,8 @@ from typing import Any
 if missing := [name for name in ("speechbrain", "hyperpyyaml") if find_spec(name) is None]:
     sys.exit(f"error: training needs {' and '.join(missing)}: pip install -e '.[train]'")
 
-if (
-    sys.stderr is not None and not sys.stderr.isatty()
-):  # progress in a log file: once a minute; read when tqdm is imported
+# Progress in a log file: once a minute. tqdm reads these when it is imported.
+if sys.stderr is not None and not sys.stderr.isatty():
     os.environ.setdefault("TQDM_MININTERVAL", "60")
     os.environ.setdefault("TQDM_MAXINTERVAL", "60")
 

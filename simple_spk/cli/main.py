@@ -102,9 +102,7 @@ def run(arguments: Sequence[str]) -> int | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    if (
-        sys.stderr is not None and not sys.stderr.isatty()
-    ):  # a log file; tqdm, imported later, reads these
+    if sys.stderr is not None and not sys.stderr.isatty():  # a log file; tqdm reads these later
         os.environ.setdefault("TQDM_MININTERVAL", "60")
         os.environ.setdefault("TQDM_MAXINTERVAL", "60")
     resumes = given[:1] in (["prepare"], ["embed"]) or "--save-embeddings" in given
