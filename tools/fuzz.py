@@ -117,9 +117,13 @@ def run(
     while start < count and time.monotonic() < until:
         options = (start, count - start, seed, until - time.monotonic())
         command = [sys.executable, __file__, name, "--work", str(folder), *map(str, options)]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
-        ) as process:
+        messages = folder / "messages.txt"
+        with (
+            messages.open("w", encoding="utf-8") as file,
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=file, text=True, errors="replace"
+            ) as process,
+        ):
             assert process.stdout is not None
             begun = None
             for line in process.stdout:
@@ -133,7 +137,8 @@ def run(
                         row = rows[int(number) % len(rows)]
                         yield Outcome(int(number), answer.strip(), int(peak), float(taken), row)
         if begun is None:
-            raise RuntimeError(f"{' '.join(command)} ended with code {process.returncode}")
+            said = messages.read_text(encoding="utf-8", errors="replace")[-1000:]
+            raise RuntimeError(f"{' '.join(command)} ended with code {process.returncode}: {said}")
         ended = f"code {process.returncode}"
         row = rows[begun % len(rows)]
         yield Outcome(begun, f"the process ended: {ended}", 0, SECONDS_ALLOWED, row)
