@@ -194,9 +194,8 @@ class Calibration:
         for name in ("nontarget_spread", "target_spread"):
             if content[name] is not None:
                 try:
-                    content[name] = Spread.from_plain(
-                        content[name], set(content["quality_weights"])
-                    )
+                    # Where no quality is given, means stand for it.
+                    content[name] = Spread.from_plain(content[name], set(content["quality_means"]))
                 except ValueError as error:
                     raise ValueError(f"{name}: {error}") from error
         if levels is not None:
@@ -362,8 +361,10 @@ def _problem(content: dict[str, Any]) -> str | None:
             return f"{name} is {value!r} and not a finite number"
     if not 0.0 < content["target_prior"] < 1.0:
         return f"target_prior is {content['target_prior']} and not between 0 and 1"
-    for name, kind in (("trained_on", str), ("trials", int), ("targets", int)):
-        if type(content[name]) is not kind:
+    if not isinstance(content["trained_on"], str):
+        return f"trained_on is {content['trained_on']!r}"
+    for name in ("trials", "targets"):
+        if type(content[name]) is not int or not 0 <= content[name] < 2**53:
             return f"{name} is {content[name]!r}"
     if not isinstance(ranges, dict) or not set(ranges) <= set(quality):
         return "quality_ranges is not a mapping of the quality measures"

@@ -71,7 +71,7 @@ class Spread:
             + weights.get(CONSTANT, 0.0)
             for weights in (self.center_weights, self.log_deviation_weights)
         )
-        return center, np.exp(deviation)
+        return center, np.exp(deviation.clip(-50.0, 50.0))  # damaged ones would be infinite
 
     @classmethod
     def from_plain(cls, content: Any, measures: set[str]) -> "Spread":
@@ -84,7 +84,7 @@ class Spread:
                 raise ValueError(f"{field} are not weights of the quality measures")
             if not all(type(w) in (int, float) and abs(w) < 1e6 for w in weights.values()):
                 raise ValueError(f"{field} are not numbers")
-        if type(content["count"]) is not int or content["count"] < 1:
+        if type(content["count"]) is not int or not 0 < content["count"] < 2**53:
             raise ValueError(f"count is {content['count']!r}")
         if not (levels := checked_levels(content["levels"])):
             raise ValueError("it has no levels")

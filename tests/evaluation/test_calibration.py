@@ -287,6 +287,7 @@ SPREAD = {"center_weights": {}, "log_deviation_weights": {}, "levels": [[0.1, 1.
         ({"target_prior": 1.0}, "target_prior is 1.0"),
         ({"trials": "many"}, "trials is 'many'"),
         ({"trials": True}, "trials is True"),
+        ({"trials": 10**400}, "trials is 1000"),
         ({"surprise": 1}, "found the fields .*surprise"),
         ({"quality_ranges": {"y": [0.0, 1.0]}}, "not a mapping of the quality measures"),
         ({"quality_ranges": {"x": [1.0, 0.0]}}, r"x is \[1.0, 0.0\]"),
@@ -301,7 +302,12 @@ SPREAD = {"center_weights": {}, "log_deviation_weights": {}, "levels": [[0.1, 1.
         ({"target_spread": {**SPREAD, "levels": [[0.1, 2.0], [0.1, 3.0]]}}, "rates must fall"),
         ({"target_spread": {**SPREAD, "levels": []}}, "target_spread: it has no levels"),
         ({"target_spread": {**SPREAD, "count": 0}}, "count is 0"),
+        ({"target_spread": {**SPREAD, "count": 10**400}}, "count is 1000"),
         ({"target_spread": {**SPREAD, "center_weights": {"y": 1.0}}}, "not weights of the"),
+        (
+            {"target_spread": {**SPREAD, "center_weights": {"x": 1.0}}},
+            "not weights of the",
+        ),  # no mean
         ({"false_accept_thresholds": {"0.1": 1.0}}, "not a list of pairs"),
         ({"false_accept_thresholds": [[0.1, math.nan]]}, "not a list of pairs"),
         ({"false_accept_thresholds": [[1.0, 2.0]]}, "not between 0 and 1"),
@@ -318,6 +324,15 @@ def test_a_file_that_is_no_calibration_is_refused(
     with pytest.raises(ValueError, match=message) as caught:
         Calibration.load(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_spread_beyond_all_measures_has_a_finite_threshold() -> None:
+    spread = SPREAD | {"log_deviation_weights": {"x": 1.0}}
+    plain = Calibration(2.0, -1.0, {"x": 0.5}, 0.01, "list", 10, 5).plain()
+    damaged = Calibration.from_plain(
+        plain | {"quality_means": {"x": 1e38}, "nontarget_spread": spread}
+    )
+    assert math.isfinite(damaged.threshold_at(1e-3).log_likelihood_ratio)
 
 
 def test_what_is_not_json_or_not_there_is_refused(tmp_path: Path) -> None:
