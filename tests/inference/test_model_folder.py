@@ -365,7 +365,8 @@ def test_weights_that_overflow_together_are_refused(tiny_model: Parts, tmp_path:
 def test_calibration_and_origin_are_kept(tiny_model: Parts, tmp_path: Path) -> None:
     spread = Spread({"least_log_duration": 1.5}, {}, ((0.1, 1.25), (0.01, 3.5)), 94)
     calibration = Calibration(2.0, -1.0, {"least_log_duration": 0.5}, 0.01, "list", 99, 5)
-    calibration = replace(calibration, nontarget_spread=spread)
+    means = {"least_log_duration": 1.0}
+    calibration = replace(calibration, nontarget_spread=spread, quality_means=means)
     model = trained_model(*tiny_model)._replace(
         calibration=calibration, training_data="Hörspiele: ten of them\nand more"
     )
