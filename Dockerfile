@@ -2,14 +2,11 @@
 FROM python:3.12-slim
 RUN useradd --create-home --uid 10001 spk && mkdir /voices && chown spk /voices
 WORKDIR /app
-# torch first, in a layer of its own: it is large, and changes less often than the package. Of
-# silero-vad only the network is used, so that torchaudio, which it asks for, is not needed.
-RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu "torch>=2.11" \
-    && pip install --no-cache-dir onnxruntime \
-    && pip install --no-cache-dir --no-deps silero-vad
+# torch first, in a layer of its own: it is large, and changes less often than the package.
+RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu "torch>=2.11"
 COPY pyproject.toml README.md LICENSE ./
 COPY simple_spk ./simple_spk
-RUN pip install --no-cache-dir ".[serve,qdrant]"
+RUN pip install --no-cache-dir ".[serve,qdrant,vad]"
 USER spk
 VOLUME /voices
 EXPOSE 8000
