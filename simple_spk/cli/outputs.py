@@ -19,8 +19,11 @@ OUTPUT_OPTIONS = ("output", "json", "report", "det", "save_embeddings")
 def check_outputs(files: Iterable[Path | None], inputs: Sequence[Path]) -> None:
     """Create the folders of output files; raise if one is not writable, named twice, or an input.
 
-    This comes before the work, which may take hours.
+    An existing recording is not overwritten either. This comes before the work, which may take
+    hours.
     """
+    from simple_spk.data.audio import RECORDING_SUFFIXES  # not for commands that write nothing
+
     seen: set[Path] = set()
     for path in files:
         if path is None or path == STANDARD_OUTPUT:
@@ -31,6 +34,10 @@ def check_outputs(files: Iterable[Path | None], inputs: Sequence[Path]) -> None:
         if is_input or path in seen:
             other = "is an input" if is_input else "would be written twice"
             raise ValueError(f"{path} {other}, and would be overwritten: name another output")
+        if path.is_file() and path.name.lower().endswith(RECORDING_SUFFIXES):
+            raise ValueError(
+                f"{path} is a recording, and would be overwritten: name another output"
+            )
         seen.add(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

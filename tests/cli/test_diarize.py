@@ -66,7 +66,7 @@ def test_a_speaker_is_enrolled_from_the_result(
         capsys, "known: SPEAKER_01", "enroll", voices, "Eve", "--diarized", result, "Eve", *model
     )
     wrong = ("enroll", voices, "Eve", meeting, "--diarized", result, "SPEAKER_01", *model)
-    fails_naming(capsys, "--diarized and none", *wrong)
+    fails_naming(capsys, "or only --remove or --diarized", *wrong)
 
 
 def test_cluster_writes_table_links_and_page(
@@ -121,6 +121,7 @@ def test_what_cannot_be_diarized_or_sorted_is_named(
         ("at least one speaker, not 0", "diarize", spoken[0], "--speakers", "0"),
         ("500 speakers apart", "diarize", meeting, "--speakers", "500"),
         ("is an input", "diarize", meeting, "--rttm", meeting),
+        ("is a recording, and would be", "diarize", meeting, "--page", silent),
         ("longer than the limit", "diarize", meeting, "--longest-seconds", "2"),
         ("at least 3 and at most 2", "diarize", spoken[0], "--min", "3", "--max", "2"),
         ("strictly between 0 and 1, not 1", "diarize", spoken[0], "--same-prior", "1"),

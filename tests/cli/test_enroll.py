@@ -50,7 +50,7 @@ def test_voices_are_enrolled_identified_and_removed(
     assert "Ann removed; 1 voice in" in capsys.readouterr().out
     for wrong, message in (
         (("enroll", voices, "Ann", "--remove"), "nobody is enrolled as 'Ann'"),
-        (("enroll", voices, "Ann"), "give recordings to enroll, or --remove"),
+        (("enroll", voices, "Ann"), "give recordings to enroll after the name"),
         (("identify", voices, spoken[0], "--top", 0), "at least 1"),
         (("identify", tmp_path / "none", spoken[0]), "no enrolled voices at"),
     ):

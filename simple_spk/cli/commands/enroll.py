@@ -39,7 +39,7 @@ def run(options: Namespace) -> int:
     """Enroll or remove, and write the file; 1 if some recordings could not be used."""
     ways = (options.remove, bool(options.recordings), options.diarized is not None)
     if sum(ways) != 1:
-        raise ValueError("give recordings to enroll, or --remove and none, or --diarized and none")
+        raise ValueError("give recordings to enroll after the name, or only --remove or --diarized")
     if options.remove:
         remove_voices(options.voices, [options.name])
         return 0

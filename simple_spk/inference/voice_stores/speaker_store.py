@@ -151,7 +151,7 @@ class SpeakerStore(VoiceStore):
         except (SafetensorError, ValueError, RecursionError, TypeError, AttributeError) as error:
             why = str(error).removeprefix(f"{path} ").removesuffix(": enroll them again")
             what = f"is not a file of enrolled voices ({why})"
-            raise ValueError(f"{path} {what}: enroll them again") from error
+            raise ValueError(f"{path} {what}: correct the path, or enroll them again") from error
         made_by = metadata.get("fingerprint", "")
         require_fingerprint(path, made_by, fingerprint)
         found = cls(made_by, lift)
