@@ -61,16 +61,17 @@ def memory_finding(
         f"parameters with gradient, momentum and moving average {_amount(needs.model_bytes)}, "
         f"queue {_amount(needs.queue_bytes)}, "
         f"activations {_amount(needs.activation_bytes_per_crop)} per crop of "
-        f"{setting.longest_crop_seconds:g} s in fp32 (bf16 takes about half), "
+        f"{setting.longest_crop_seconds:g} s in {setting.precision}, "
         f"{setting.crops_at_once} at a time"
     )
     room = USABLE_SHARE_OF_MEMORY * available_bytes
     chunk = needs.largest_chunk(room)
     cure = "even two crops at a time do not fit: take a smaller width or queue, or shorter crops"
     if chunk >= 2:
+        half = "with --precision=bf16 or " if setting.precision == "fp32" else ""
         cure = (
-            f"embed the batch in chunks: --crops_per_chunk={chunk}, which takes a quarter more "
-            "time; or train with --precision=bf16, or on several GPUs"
+            f"embed the batch in chunks: train.py --crops_per_chunk={chunk}, which takes a quarter "
+            f"more time; or train {half}on several GPUs"
         )
     metrics = {**vars(needs), "needed_bytes": needed, "available_bytes": available_bytes}
     status = Status.OK if needed <= room else Status.PROBLEM

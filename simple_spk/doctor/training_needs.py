@@ -40,6 +40,7 @@ WORKSPACE = 1.5
 TIME_OF_CHUNKS = 1.25
 BATCHES_AHEAD_PER_WORKER = 2  # torch's DataLoader
 RESNET = "!new:simple_spk.models.resnet.ResNet"
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 Limits = tuple[float, float]
 
 
@@ -61,9 +62,12 @@ class TrainingSetting:
     embedding_dim: int = 256
     workers: int = 8
     crops_per_chunk: int = 64  # 0: the whole batch
+    precision: str = "bf16"  # of the encoder
 
     def __post_init__(self) -> None:
         self.crop_stages()
+        if self.precision not in TYPES:
+            raise ValueError(f"precision is {self.precision}; expected {', '.join(TYPES)}")
         for field in fields(self):
             value = getattr(self, field.name)
             least = 0 if field.name in ("workers", "crops_per_chunk") else 1
@@ -111,14 +115,15 @@ def read_setting(path: str | Path) -> TrainingSetting:
         raise ValueError(f"{path}: only needs of an encoder {RESNET[1:]} can be estimated")
     if not isinstance(content.get("queue"), dict):
         raise ValueError(f"{path}: only needs of a loss over a queue can be estimated")
-    values: dict[str, Any] = {"crops_per_chunk": 0}
+    values: dict[str, Any] = {"crops_per_chunk": 0, "precision": "fp32"}
     for field in fields(TrainingSetting):
         found = encoder.get(field.name, content.get(field.name))
         if isinstance(found, str):  # <name>, what is left of !ref <name>
             reference = re.fullmatch(r"<(\w+)>", found)
             found = content.get(reference[1]) if reference else found
         if found is not None:
-            values[field.name] = _number(path, field.name, found)
+            is_number = field.name != "precision"
+            values[field.name] = _number(path, field.name, found) if is_number else str(found)
     try:
         return replace(TrainingSetting(), **values)
     except ValueError as error:
@@ -198,12 +203,13 @@ def _network_step(
     encoder.to(device).train()
     front_end = Fbank(sample_rate=setting.sample_rate, num_mels=setting.num_mels).to(device)
     average = MomentumEncoder(encoder).to(device).train()
-    parameters = [*encoder.parameters()]
+    parameters, lower = [*encoder.parameters()], TYPES[setting.precision]
     optimizer = torch.optim.SGD(parameters, lr=1e-6, momentum=0.9)
 
     def step(waveforms: Tensor) -> None:
         features = front_end(waveforms)
-        queries, keys = encoder(*features), average(*features)
+        with torch.autocast(torch.device(device).type, lower, enabled=lower != torch.float32):
+            queries, keys = encoder(*features), average(*features)
         queries.backward(keys)  # any gradient of that shape costs the same
         torch.nn.utils.clip_grad_norm_(parameters, 100.0)
         optimizer.step()

@@ -21,6 +21,7 @@ from simple_spk.doctor.gpu_forecast import GPUS, crop_cost, forecast, forecast_f
 from simple_spk.doctor.installation import check_installation
 from simple_spk.doctor.training import _amount, _in_words, loader_finding, memory_finding
 from simple_spk.doctor.training_needs import (
+    TYPES,
     TrainingNeeds,
     TrainingSetting,
     loader_crops_per_second,
@@ -40,6 +41,7 @@ SMALL = TrainingSetting(
     stem_stride=2,
     embedding_dim=16,
     queue_size=512,
+    precision="fp32",
 )
 POSITIVE = st.floats(1e-3, 1e6)
 
@@ -140,6 +142,15 @@ def test_activations_are_at_least_the_maps_of_the_network() -> None:
         maps += width * 2**stage * math.ceil(mels / 2**stage) * math.ceil(frames / 2**stage) * 2
     needs = measure_needs(replace(SMALL, crop_seconds=(2.0, 2.0)))
     assert 4 * maps < needs.activation_bytes_per_crop < 10 * 4 * maps
+
+
+def test_activations_have_the_precision_of_the_experiment() -> None:
+    setting = replace(SMALL, crop_seconds=(2.0, 2.0))
+    halved = measure_needs(replace(setting, precision="bf16")).activation_bytes_per_crop
+    assert halved < 0.7 * measure_needs(setting).activation_bytes_per_crop
+    needs = TrainingNeeds(1000, 16000, 10**6, 1e6, 0, 1.0)
+    cures = [memory_finding("", replace(setting, precision=p), needs, 4e6).cure for p in TYPES]
+    assert ["--precision=bf16" in cure for cure in cures] == [True, False, False]
 
 
 @settings(deadline=None)
