@@ -78,6 +78,7 @@ def prepare_voxceleb1(
     target/test_trials.txt, the others keep their names; all their recordings must be there.
     """
     copies = _names_of_copies(trial_lists)
+    names_of_lists = [read_trials(path).ids for path in trial_lists]  # errors come first
     roots = _roots(source, ("dev/wav", "test/wav", "wav", "."), "wav/id10270/5r0dWxy17C8/00001.wav")
     utterances: list[Utterance] = []
     faults: list[Quarantined] = []
@@ -107,8 +108,8 @@ def prepare_voxceleb1(
     if valid_ids:
         write_utterances(target / "valid.csv", [by_id[name] for name in valid_ids])
         write_validation_trials(target / "valid_trials.txt", valid_ids)
-    for path, name in zip(trial_lists, copies, strict=True):
-        _copy_trials(path, target / name, by_id)
+    for path, name, ids in zip(trial_lists, copies, names_of_lists, strict=True):
+        _copy_trials(path, target / name, ids, by_id)
     return prepared._replace(validation_recordings=len(valid_ids))
 
 
@@ -194,9 +195,8 @@ def _names_of_copies(trial_lists: Sequence[Path]) -> list[str]:
     return names[: len(trial_lists)]
 
 
-def _copy_trials(source: Path, target: Path, known: Container[str]) -> None:
-    """Copy a trial list, unpacked, once all recordings that it names are known."""
-    ids = read_trials(source).ids
+def _copy_trials(source: Path, target: Path, ids: Sequence[str], known: Container[str]) -> None:
+    """Copy a trial list, unpacked, once all recordings that it names (``ids``) are known."""
     missing = [name for name in ids if name not in known]
     if missing:
         raise ValueError(

@@ -232,6 +232,9 @@ def test_trial_lists_are_checked_and_copied(wav: Path, tmp_path: Path, capsys: C
     with pytest.raises(ValueError, match=r"veri_test2\.txt names 1 .*id10270/x/00001\.wav"):
         run_command("voxceleb1", wav, data, "--trials", lists[0])
     assert (data / "test_trials.txt").read_text() == text
+    with pytest.raises(FileNotFoundError, match=r"no trial list at .*nowhere\.txt"):
+        run_command("voxceleb1", wav, tmp_path / "new", "--trials", tmp_path / "nowhere.txt")
+    assert not (tmp_path / "new/test.csv").exists(), "found before the recordings are inspected"
 
 
 @pytest.mark.parametrize("name", ["test_trials.txt", "valid_trials.txt.gz", "test.csv", "a.txt"])
