@@ -233,7 +233,8 @@ def trials_of_languages(
     try:
         return trials_among(chosen, maximum, seed, False, same_session_targets)
     except ValueError as error:
-        raise ValueError(f"{error}, prepare more, or allow --same-session-targets") from error
+        cure = "give the list more speakers (--valid-fraction, --test-fraction, another language)"
+        raise ValueError(f"{error}, {cure}, or allow --same-session-targets") from error
 
 
 def _language_folder(folder: Path) -> Path:
@@ -241,11 +242,9 @@ def _language_folder(folder: Path) -> Path:
     folder = folder.resolve()
     if not (folder / "clips").is_dir():
         inner = [path.parent.name for path in folder.glob("*/clips")]
-        cure = (
-            f"name one of its languages: {', '.join(sorted(inner)[:5])}"
-            if inner
-            else ("download a language from commonvoice.mozilla.org and unpack it")
-        )
+        cure = "DATA comes first, then languages as commonvoice.mozilla.org has them, unpacked"
+        if inner:
+            cure = f"name one of its languages: {', '.join(sorted(inner)[:5])}"
         raise FileNotFoundError(f"{folder} holds no folder clips/: {cure}")
     return folder
 

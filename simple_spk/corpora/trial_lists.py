@@ -54,7 +54,8 @@ def make_trials(
     of_two_speakers = _pair_count(group_of_row) - _pair_count(speaker_in_group)
     if of_one_speaker == 0:
         what = "recordings of two sessions" if any(sessions or ()) else "two recordings"
-        raise ValueError(f"no target trials can be made: no speaker has {what}; record more")
+        who = f"none of the {len(set(speaker_of_row.tolist()))} speakers of this list"
+        raise ValueError(f"no target trials can be made: {who} has {what}; record more")
     if of_two_speakers == 0:
         where = "" if groups is None else " within one group"
         reason = f"there are no two speakers to compare{where}"

@@ -112,6 +112,13 @@ def test_bad_rows_and_clips_are_left_out_and_named(tmp_path: Path) -> None:
     assert not any(f"/{Path(rows[row][1]).stem}," in used for row in (0, 1, 2, 3, 4, 8))
 
 
+def test_lists_without_target_trials_say_what_to_change(release: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none of the \d+ speakers .*--valid-fraction.*or allow"):
+        prepare_common_voice(tmp_path / "data", [release / "cy"], **FRACTIONS, session_gap=10**9)
+    with pytest.raises(FileNotFoundError, match="DATA comes first"):
+        prepare_common_voice(release, [tmp_path / "data"], **FRACTIONS)
+
+
 def test_other_tables_are_read_only_on_request(tmp_path: Path) -> None:
     root = write_release(tmp_path / "release", "eu", speakers=8)
     lines = (root / "validated.tsv").read_text().splitlines()
