@@ -64,6 +64,7 @@ class AtomicCheckpointer(Checkpointer):
         meta = dict(meta or {})
         if self.progress is not None:
             meta["progress"] = list(self.progress())
+        options.setdefault("verbosity", logging.DEBUG)  # the parent names the folder by PARTIAL
         saved = super().save_checkpoint(meta=meta, end_of_epoch=end_of_epoch, **options)
         if if_main_process():
             partial: Path = saved.path
@@ -71,6 +72,7 @@ class AtomicCheckpointer(Checkpointer):
             seal_folder(partial)
             partial.rename(final)
             sync_folder(final.parent)
+            logger.info("saved checkpoint %s", final)
             self._damage_of_folder[final] = None
             saved = saved._replace(
                 path=final,
