@@ -85,7 +85,11 @@ def check_settings(
             )
     for key, value in overrides.items():
         if key not in value_of:
-            raise ValueError(f"--{key}: {path} has no such key{_similar(key, {*keys, *options})}")
+            outer, _, inner = key.partition(".")
+            cure = _similar(key, {*keys, *options})
+            if inner and isinstance(value_of.get(outer), yaml.MappingNode):
+                cure = f": name nested keys in a mapping, --{outer}='{{{inner}: {value}}}'"
+            raise ValueError(f"--{key}: {path} has no such key{cure}")
         kind = value_of[key].tag.removeprefix("tag:yaml.org,2002:")
         found = "bool" if isinstance(value, bool) else "text" if type(value) is str else None
         if kind in _KINDS and found not in (None, kind):

@@ -63,6 +63,7 @@ def test_a_key_without_effect_is_named(tmp_path: Path, old: str, new: str, messa
     ("key", "value", "message"),
     [
         ("widht", 4, "has no such key: did you mean width"),
+        ("loss.width", 4, r"no such key: .*, --loss='\{width: 4\}'"),
         ("max_gradnorm", 4, "has no such key: did you mean max_grad_norm"),
         ("rate", "abc", "--rate=abc: expected a number, such as 0.1 in"),
         ("width", True, "expected a number"),
