@@ -150,9 +150,10 @@ def write_experiment(base: Path, block: Path, new: Path) -> None:
     """Write the experiment; its first line names the loss, its name replaces that of the base."""
     for path in (base, block):
         if not path.is_file():
-            raise FileNotFoundError(f"no such YAML file: {path}")
+            raise FileNotFoundError(f"no such YAML file: {path} (losses: see hparams/losses/)")
     text = exchange_loss(base.read_text(encoding="utf-8"), block.read_text(encoding="utf-8"))
     stem = re.escape(base.stem)  # in the command line of its header, and in its output_folder
+    text = re.sub(rf"(?<=train\.py )\S*\b{stem}\.yaml\b", lambda _: str(new), text)
     text = re.sub(rf"\b{stem}(?=\.yaml\b)|(?<=/){stem}(?=/<seed>)", new.stem, text)
     title = block.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
     text = f"# {title}. Everything else is as in {base.name}:\n{text}"

@@ -42,7 +42,7 @@ def test_baselines_are_simple_resnet34_with_another_loss(name, corpus, tmp_path)
     block = ROOT / f"hparams/losses/{name}.yaml"
     write_experiment(base, block, made)
     text = made.read_text()
-    assert f"python train.py hparams/{name}_resnet34.yaml" in text
+    assert f"python train.py {made} --data_folder=DATA" in text
     assert f"output_folder: !ref results/{name}_resnet34/<seed>" in text
     allowed = {"output_folder", "modules", "checkpointer", "parameter_groups"}
     new_parts = {part.key: part for part in split(text)}
