@@ -155,7 +155,8 @@ def write_experiment(base: Path, block: Path, new: Path) -> None:
     stem = re.escape(base.stem)  # in the command line of its header, and in its output_folder
     text = re.sub(rf"(?<=train\.py )\S*\b{stem}\.yaml\b", lambda _: str(new), text)
     text = re.sub(rf"\b{stem}(?=\.yaml\b)|(?<=/){stem}(?=/<seed>)", new.stem, text)
-    title = block.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
+    title = block.read_text(encoding="utf-8").partition("\n")[0]
+    title = title.removeprefix("#").strip() if title.startswith("#") else block.stem
     text = f"# {title}. Everything else is as in {base.name}:\n{text}"
     write_text(new, text)
 

@@ -188,7 +188,15 @@ def test_names_of_other_files_stay(tmp_path):
     made = tmp_path / "softmax.yaml"
     write_experiment(base, ROOT / "hparams/losses/softmax.yaml", made)
     text = made.read_text()
-    assert "python train.py" in text and "/train.csv" in text and "softmax.csv" not in text
+    assert f"python train.py {made} " in text
+    assert "/train.csv" in text and "softmax.csv" not in text
+
+
+def test_a_loss_file_without_a_title_is_named(tmp_path):
+    block = tmp_path / "my_loss.yaml"
+    block.write_text("loss: !new:torch.nn.MSELoss\n")
+    write_experiment(ROOT / "hparams/mini.yaml", block, tmp_path / "new.yaml")
+    assert (tmp_path / "new.yaml").read_text().startswith("# my_loss. Everything")
 
 
 def test_classes_are_counted_in_the_table_that_trains() -> None:
