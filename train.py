@@ -51,12 +51,11 @@ from simple_spk.doctor.training import memory_advice
 from simple_spk.inference.model import trained_model
 from simple_spk.inference.model_folder import save_model
 from simple_spk.io.atomic_file import lock_folder, write_json, write_text
-from simple_spk.io.safe_yaml import explain_yaml_error
 from simple_spk.training.brain import SimPLEBrain
 from simple_spk.training.data_check import check_recordings
 from simple_spk.training.log import describe_result, headline
 from simple_spk.training.resume_check import SETTINGS, require_same_settings
-from simple_spk.training.settings_check import check_settings, split_options
+from simple_spk.training.settings_check import check_settings, explain_yaml_error, split_options
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +113,12 @@ def train(arguments: list[str]) -> dict[str, dict]:
     missing = [key for key in REQUIRED_KEYS if key not in hparams]
     if missing:
         raise ValueError(f"{hparams_file} lacks the keys {', '.join(missing)}")
+    for name, module in hparams["modules"].items():
+        if not isinstance(module, torch.nn.Module):
+            raise ValueError(
+                f"{hparams_file}: modules: {name} is {module!r}, not a module: write "
+                f"'{name}: !new:' before the name of its class"
+            )
     output_folder = Path(hparams["output_folder"])
     if run_options.debug:  # a few batches must not overwrite a real run's results
         output_folder = output_folder / "debug"

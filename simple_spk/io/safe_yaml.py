@@ -1,9 +1,7 @@
 """YAML files read as data: nothing that a file names is imported, built or called."""
 
-import contextlib
 import itertools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,17 +99,3 @@ def _parse(text: str | bytes, loader: type[yaml.SafeLoader], source: str | Path)
             # Without the lines around it, which may be of any file.
             reason = f"{error.problem} (line {error.problem_mark.line + 1})"
         raise ValueError(f"{source} cannot be read as YAML data: {reason}") from error
-
-
-@contextlib.contextmanager
-def explain_yaml_error(path: str | Path) -> Iterator[None]:
-    """Turn what building an experiment raises into a ValueError that names the file and the key."""
-    try:
-        yield
-    except KeyError as error:
-        raise ValueError(
-            f"{path}: the key {error} is missing, or an option on the command line names a key "
-            f"that the file does not have (is it misspelled?)"
-        ) from error
-    except (TypeError, AttributeError, ImportError) as error:
-        raise ValueError(f"{path}: {error}") from error

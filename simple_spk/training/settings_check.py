@@ -1,6 +1,8 @@
-"""Mistakes in the YAML file of an experiment and in its options, found before anything is built."""
+"""Mistakes in the YAML file of an experiment and in its options, explained."""
 
+import contextlib
 import difflib
+import pydoc
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -121,3 +123,24 @@ def _similar(key: str, names: Collection[str]) -> str:
     """The end of a message: the name that was perhaps meant."""
     found = difflib.get_close_matches(key, sorted(map(str, names)), n=1, cutoff=0.7)
     return f": did you mean {found[0]}?" if found else ": correct or remove it"
+
+
+@contextlib.contextmanager
+def explain_yaml_error(path: str | Path) -> Iterator[None]:
+    """Turn what building an experiment raises into a ValueError that names the file and the key."""
+    try:
+        yield
+    except KeyError as error:
+        raise ValueError(
+            f"{path}: the key {error} is missing, or an option on the command line names a key "
+            f"that the file does not have (is it misspelled?)"
+        ) from error
+    except TypeError as error:
+        raise ValueError(f"{path}: {': '.join(map(str, error.args))}") from error
+    except (AttributeError, pydoc.ErrorDuringImport) as error:
+        raise ValueError(f"{path}: {error}") from error
+    except ImportError as error:
+        raise ValueError(
+            f"{path}: {error}: correct the name, or install its package; a module of your own goes "
+            f"beside train.py or into a folder of PYTHONPATH"
+        ) from error

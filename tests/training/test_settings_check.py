@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hyperpyyaml import load_hyperpyyaml
 
 import train
-from simple_spk.training.settings_check import check_settings, split_options
+from simple_spk.training.settings_check import check_settings, explain_yaml_error, split_options
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted([*ROOT.glob("hparams/*.yaml"), *ROOT.glob("recipes/*/hparams/*.yaml")])
@@ -97,3 +98,31 @@ def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_bytes("name: Zoë\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"x\.yaml cannot be read as YAML"):
         check_settings(tmp_path / "x.yaml", {}, (), ())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("!new:fractions.Fractoin", "no such class as fractions.Fractoin: correct the name, or"),
+        (
+            "!new:fractions.Fraction {top: 1}",
+            "Invalid argument to class fractions.Fraction: ",
+        ),
+        ("!new:broken_module_of_a_test.Loss", "problem in .*No module named 'torchh'"),
+    ],
+)
+def test_what_cannot_be_built_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
+    (tmp_path / "broken_module_of_a_test.py").write_text("import torchh\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=message), explain_yaml_error("x.yaml"):
+        load_hyperpyyaml(f"loss: {line}\n")
+
+
+def test_a_module_that_is_not_built_is_named(tmp_path: Path) -> None:
+    text = (ROOT / "hparams/mini.yaml").read_text(encoding="utf-8")
+    named = text.replace("front_end: !new:", "front_end: !name:")
+    (tmp_path / "x.yaml").write_text(named)
+    with pytest.raises(ValueError, match=r"front_end is .*partial.*write 'front_end: !new:'"):
+        train.train([str(tmp_path / "x.yaml"), f"--output_folder={tmp_path}"])
