@@ -44,6 +44,11 @@ class KeyQueue(nn.Module):
         queue; the slots returned are those of this process's keys.
         """
         local_count = len(keys)
+        if keys.shape[1:] != self.keys.shape[1:]:
+            raise ValueError(
+                f"keys have {keys.shape[1]} components, but the queue was made for "
+                f"{self.keys.shape[1]}: give encoder and queue the same embedding_dim"
+            )
         keys = gather_in_rank_order(keys.to(self.keys.dtype))
         labels = gather_in_rank_order(labels)
         if len(keys) > self.size:

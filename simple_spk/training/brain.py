@@ -1,6 +1,7 @@
 """The training step on SpeechBrain's Brain: encoder, momentum encoder, queue and loss."""
 
 import difflib
+import inspect
 import logging
 import random
 from collections.abc import Mapping
@@ -20,7 +21,6 @@ from simple_spk.distributed import (
     require_equal_on_all_ranks,
     world_size,
 )
-from simple_spk.losses.simple import SimPLELoss
 from simple_spk.losses.warm_start import WarmStartLoss
 from simple_spk.models.chunked_encoder import ChunkedEncoder
 from simple_spk.training.checkpoints import AtomicCheckpointer
@@ -78,6 +78,26 @@ def parameter_groups(
     return made
 
 
+def require_protocol(loss: nn.Module, has_queue: bool) -> None:
+    """Raise unless a loss can be called as the brain will, and has the similarity for trials."""
+    name = type(loss).__name__
+    if isinstance(loss, WarmStartLoss) and not has_queue:
+        raise ValueError(f"modules: {name} needs a queue and a momentum_encoder")
+    try:
+        inspect.signature(loss.forward).bind(*range(5 if has_queue else 2))
+    except TypeError as error:
+        raise ValueError(
+            f"modules: {name}.forward: {error}; with a queue and a momentum_encoder a loss is "
+            f"called as loss(queries, labels, keys, key_labels, own_keys), without as "
+            f"loss(embeddings, labels): add both modules, or remove both"
+        ) from error
+    if not hasattr(loss, "similarity"):
+        raise ValueError(
+            f"modules: {name} has no attribute similarity, which scores trials: set it in "
+            f"__init__, for example to models.similarity.CosineSimilarity()"
+        )
+
+
 RESUME_WITH_OTHER_RATE = (
     "to resume from the newest checkpoint (which may have diverged already) with another rate, add "
     "--may_change=learning_rate --learning_rate=VALUE"
@@ -123,6 +143,12 @@ class SimPLEBrain(sb.Brain):
         if "spec_augment" in self.modules:
             features = (self.modules.spec_augment(features[0]), *features[1:])
         queries = self.modules.encoder(*features)
+        shape = tuple(getattr(queries, "shape", ()))
+        if len(shape) != 2 or shape[0] != len(batch.labels):
+            raise ValueError(
+                f"{type(unwrap(self.modules.encoder)).__name__} returned embeddings of the shape "
+                f"{shape} for {len(batch.labels)} inputs: expected ({len(batch.labels)}, dim)"
+            )
         if "queue" not in self.modules or not getattr(
             unwrap(self.modules.loss), "uses_queue", True
         ):
@@ -136,10 +162,19 @@ class SimPLEBrain(sb.Brain):
         queries, keys = predictions
         labels = batch.labels.to(self.device, non_blocking=True)
         if keys is None:
-            return self.modules.loss(queries, labels)
-        queue = self.modules.queue
-        own_keys = queue.enqueue(keys, labels)
-        return self.modules.loss(queries, labels, *queue.contents(), own_keys)
+            loss = self.modules.loss(queries, labels)
+        else:
+            queue = self.modules.queue
+            own_keys = queue.enqueue(keys, labels)
+            loss = self.modules.loss(queries, labels, *queue.contents(), own_keys)
+        name = type(unwrap(self.modules.loss)).__name__
+        if not isinstance(loss, Tensor) or loss.ndim > 0:
+            shape = f" of the shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
+            found = type(loss).__name__ + shape
+            raise ValueError(f"{name} returned {found}: expected a tensor (), such as a mean")
+        if not loss.requires_grad:
+            raise ValueError(f"{name} returned a number without a gradient: do not detach it")
+        return loss
 
     def features(self, inputs: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
         """The encoder's arguments: features and lengths or, without a front end, the inputs."""
@@ -175,6 +210,12 @@ class SimPLEBrain(sb.Brain):
     def check_loss_isfinite(self, loss: Tensor) -> None:
         """Stop at once if the loss is not finite: it would spoil the queue and the weights."""
         if not torch.isfinite(loss):
+            if self.optimizer_step == 0 and not self.scaler.is_enabled():  # no rate is to blame
+                raise FloatingPointError(
+                    f"the loss of the first step is {float(loss.detach())}: look for a division "
+                    f"by zero, or a logarithm or square root of numbers that are not positive, in "
+                    f"{type(unwrap(self.modules.loss)).__name__} or the encoder"
+                )
             raise FloatingPointError(
                 f"the loss is no longer finite at training step {self.optimizer_step}: lower the "
                 f"learning rate, or train in fp32 or bf16; {RESUME_WITH_OTHER_RATE}"
@@ -205,9 +246,7 @@ class SimPLEBrain(sb.Brain):
         self.sampler: Any = train_loader.batch_sampler
         if ("queue" in self.modules) != ("momentum_encoder" in self.modules):
             raise ValueError("modules: a queue and a momentum_encoder go together")
-        loss = self.modules.loss
-        if "queue" not in self.modules and isinstance(loss, SimPLELoss | WarmStartLoss):
-            raise ValueError(f"modules: {type(loss).__name__} needs a queue and a momentum_encoder")
+        require_protocol(self.modules.loss, "queue" in self.modules)
         if len(train_loader) % self.grad_accumulation_factor:
             raise ValueError(
                 f"an epoch of {len(train_loader)} batches cannot be divided into steps of "
