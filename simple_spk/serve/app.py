@@ -4,6 +4,7 @@ import contextlib
 import functools
 import logging
 import re
+import reprlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import FastAPI, File, Form, HTTPException, Request, UploadFile, WebSocket
+from fastapi import Depends, FastAPI, File, Form, HTTPException, Request, UploadFile, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.concurrency import run_in_threadpool
@@ -165,6 +166,18 @@ def _saved(files: Sequence[UploadFile], folder: Path) -> list[Upload]:
     return saved
 
 
+async def _check_fields(request: Request) -> None:
+    """Refuse fields that an endpoint does not have: a misspelled limit would not be one."""
+    known = [one.alias for one in request.scope["route"].dependant.body_params]
+    for name in await request.form():
+        if name not in known:
+            what = f"{reprlib.repr(name)} is no field of {request.url.path}"
+            raise HTTPException(422, f"{what}, which has {', '.join(known)}")
+
+
+FORM: dict[str, Any] = {"responses": WRONG, "dependencies": [Depends(_check_fields)]}
+
+
 def _problem(message: str) -> str:
     """What is wrong with a field of a form, in words for its sender."""
     return "send a file (curl: FIELD=@FILE)" if "UploadFile" in message else message
@@ -203,7 +216,7 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
     async def failed(_request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": "an error of the server, which its log has"}, 500)
 
-    @app.post("/verify", response_model=DecisionAnswer, responses=WRONG)
+    @app.post("/verify", response_model=DecisionAnswer, **FORM)
     async def verify(
         second: Recordings,
         first: Annotated[list[UploadFile], File(description="or an enrolled voice, by name")] = [],  # noqa: B006
@@ -222,7 +235,7 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
             decision = await run_in_threadpool(extractor.decide, *decide)
             return decision._replace(reason=received.named(decision.reason)).plain()
 
-    @app.post("/embed", response_model=EmbeddingsAnswer, responses=WRONG)
+    @app.post("/embed", response_model=EmbeddingsAnswer, **FORM)
     async def embed(recordings: Recordings) -> Any:
         """The embedding of each recording."""
         async with service.decoded(*([one] for one in recordings)) as received:
@@ -233,7 +246,7 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
                 found.append(side.voice.embedding.tolist())
             return {"embeddings": found, "model": extractor.fingerprint}
 
-    @app.post("/enroll", response_model=VoiceAnswer, responses=WRONG)
+    @app.post("/enroll", response_model=VoiceAnswer, **FORM)
     async def enroll(name: Name, recordings: Recordings) -> Any:
         """Enroll a speaker; recordings of an enrolled name are added to it."""
         async with service.decoded(recordings) as received:
@@ -242,7 +255,7 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
             voice = await run_in_threadpool(extractor.voices.add, name, checked)
             return {"name": name, **voice.plain()}
 
-    @app.post("/identify", response_model=IdentificationAnswer, responses=WRONG)
+    @app.post("/identify", response_model=IdentificationAnswer, **FORM)
     async def identify(
         recordings: Recordings,
         prior: Prior = None,
@@ -258,7 +271,7 @@ def make_app(extractor: Extractor, settings: Settings) -> FastAPI:
                 raise found
             return found._replace(reason=received.named(found.reason)).plain()
 
-    @app.post("/diarize", response_model=ConversationAnswer, responses=WRONG)
+    @app.post("/diarize", response_model=ConversationAnswer, **FORM)
     async def diarize(
         recording: Annotated[UploadFile, File(description="a conversation")],
         speakers: Count = None,

@@ -6,6 +6,7 @@ This is ASGI itself, as FastAPI reads a body before it asks any dependency.
 import asyncio
 import json
 import math
+import reprlib
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -74,6 +75,8 @@ class Limits:
         if found is None:
             self.check_rate(address)
             what = "this server needs an API key, as Authorization: Bearer KEY"
+            if key:
+                what = "this key is unknown here: it is misspelled, or was removed"
             raise HTTPException(401, what, {"WWW-Authenticate": "Bearer"})
         name, scopes = found
         self.check_rate(f"key {name}")
@@ -128,6 +131,10 @@ class Gate:
         name = scope["path"].strip("/")
         if name in SCOPES:
             limits.check_key(bearer(headers), name, address_of(scope))
+            kind = headers.get("content-type", "none")
+            if scope["method"] == "POST" and not kind.lower().startswith("multipart/form-data"):
+                what = "send a form (multipart/form-data; curl: -F FIELD=@FILE)"
+                raise HTTPException(422, f"{what}, not content of type {reprlib.repr(kind)}")
         promised = headers.get("content-length", "0")
         if not promised.isdecimal() or int(promised) > limits.upload_bytes:
             raise too_large(limits)

@@ -137,6 +137,8 @@ def test_the_page_and_its_description_come_from_here_alone(client: TestClient) -
         ("/enroll", {}, {"recordings": "good"}, 422, "name: Field required"),
         ("/enroll", {"name": "x"}, {"recordings": "short"}, 422, "cannot be enrolled"),
         ("/identify", {"top": 0}, {"recordings": "good"}, 422, "top: "),
+        ("/identify", {"far": 0.01}, {"recordings": "good"}, 422, "'far' is no field of /identify"),
+        ("/embed", {}, {"recording": "good"}, 422, "which has recordings"),
         ("/diarize", {"speakers": "many"}, {"recording": "good"}, 422, "speakers: "),
         ("/diarize", {"min_speakers": 3, "max_speakers": 2}, {"recording": "good"}, 422, "3"),
         ("/diarize", {}, {"recording": "text"}, 422, "recording.wav holds text, not audio"),
@@ -157,7 +159,7 @@ def test_what_cannot_be_used_is_named(
 def test_text_instead_of_a_file_is_named_by_its_field(strict: TestClient) -> None:
     """As curl sends without the @; of several values, too."""
     for path, field in (("/embed", "recordings"), ("/diarize", "recording")):
-        answer = strict.post(path, data={field: "a.wav"}, files={"x": b"makes a multipart form"})
+        answer = strict.post(path, files={field: (None, "a.wav")})
         assert answer.status_code == 422
         assert answer.json()["detail"] == f"{field}: send a file (curl: FIELD=@FILE)"
 
@@ -185,6 +187,13 @@ def bad(speakers: Speakers, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         soundfile.write(folder / name, array, 16000, format="WAV")
     made = {name: (folder / name).read_bytes() for name in arrays}
     return made | {"good": good, "empty": b"", "text": b"words " * 99, "cut": good[:9999]}
+
+
+def test_what_is_no_form_is_named(strict: TestClient) -> None:
+    """As curl sends a file with --data-binary."""
+    for kind in ("application/x-www-form-urlencoded", "application/json"):
+        answer = strict.post("/embed", content=b"RIFF&" * 2000, headers={"content-type": kind})
+        assert answer.status_code == 422 and "curl: -F FIELD=@FILE" in answer.json()["detail"]
 
 
 def test_too_many_recordings_are_refused(client: TestClient, speakers: Speakers) -> None:
