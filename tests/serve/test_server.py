@@ -91,6 +91,7 @@ def test_many_clients_are_served_and_the_end_is_clean(
         # What ran was finished; what came later found nobody.
         assert 200 in results
         assert all(one == 200 or isinstance(one, httpx.TransportError) for one in results)
+        assert "/ (0 voices in memory; end with Ctrl-C)" in server.text()
         assert "Traceback" not in server.text() and speakers[0][0].name not in server.text()
         assert list(server.folder.glob("simple_spk_*")) == []
         assert children and not any(Path(f"/proc/{child}").exists() for child in children)

@@ -11,7 +11,7 @@ import math
 from argparse import ArgumentParser, Namespace
 
 from simple_spk.cli.commands.voices import ADDRESS
-from simple_spk.cli.messages import say
+from simple_spk.cli.messages import counted, say
 from simple_spk.cli.options import add_model, add_value, load_extractor
 from simple_spk.distributed import usable_cores
 from simple_spk.serve.keys import SCOPES, KeyFile, add_key, remove_key
@@ -105,7 +105,10 @@ def run(options: Namespace) -> None:
         is_builtin=options.model is None,
     )
     extractor = load_extractor(options, options.device)
+    place = "memory"
     if options.voices is not None:
         extractor.load_voices(options.voices, create=True)
-    say(f"http://{options.host}:{options.port}/ (end with Ctrl-C)")
+        place = options.voices
+    known = f"{counted(len(extractor.voices), 'voice')} in {place}"
+    say(f"http://{options.host}:{options.port}/ ({known}; end with Ctrl-C)")
     serve(extractor, settings, options.host, options.port)
