@@ -167,7 +167,8 @@ class FaissStore(VoiceFile):
         """The slots that the index finds, and those of the best voices that it does not have."""
         loaded = self._index(state) if state.voices else None
         if loaded is None:
-            logger.warning("%s has no index: all voices are compared", self.path)
+            cure = "simple-spk voices index makes one"
+            logger.warning("%s has no index: all voices are compared; %s", self.path, cure)
             return super()._candidates(db, state, queries, keys, count)
         _, found = loaded.index.search(_padded(queries, loaded.index.d), max(1, count))
         what = "SELECT slot FROM voices WHERE changed > ?"

@@ -70,7 +70,9 @@ def test_stores_are_dictionaries_that_can_be_searched(kind: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", faiss_store.INDEX_KINDS)
-def test_an_index_is_exact_for_what_is_new_and_recalls_the_rest(kind: str, tmp_path: Path) -> None:
+def test_an_index_is_exact_for_what_is_new_and_recalls_the_rest(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = opened("faiss", tmp_path)
     assert isinstance(store, faiss_store.FaissStore)
     with pytest.raises(ValueError, match="has no voices to index"):
@@ -107,6 +109,7 @@ def test_an_index_is_exact_for_what_is_new_and_recalls_the_rest(kind: str, tmp_p
     index.unlink()
     for one, other in zip(exact.search(new, 5), store.search(new, 5), strict=True):
         assert one.names == other.names
+    assert "simple-spk voices index makes one" in caplog.text
     with pytest.raises(ValueError, match="an index is one of pq, flat"):
         store.build("tree")
 
