@@ -37,8 +37,14 @@ _HOW_TO_USE = """\
 # cosine, or for GeneralizedInnerProduct <x, z> - angular_bias |x| |z|; from threshold on, the model
 # accepts.
 # Calibrated log likelihood ratio: offset + score_weight * score + the sum of quality_weights times
-# their measures, each kept within its quality_ranges: log_duration is the natural logarithm of
-# seconds, length that of the embedding; least_ and greatest_ are of the two sides of a trial.
+# their measures, each kept within its quality_ranges; least_ and greatest_ are of the two sides of
+# a trial. Logarithms are natural:
+#   length: of the embedding; log_duration, log_speech: of the seconds of audio, of speech
+#   log_recordings: of how many recordings a side has; signal_to_noise_db: in decibels
+#   narrow_band: 1 for a telephone's band, else 0
+#   typicality: mean of the highest 5 % (rounded up) of the inner products with background, which is
+#     base64 of 16-bit floats (rows, embedding_dim), little endian
+# simple-spk verify --json shows what it measures; quality_means stand in for what you do not.
 # simple-spk export --check FOLDER compares a runtime's embeddings with those stored here.
 """
 

@@ -14,6 +14,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from simple_spk.evaluation.quality_measures import DURATION, TYPICALITY
 from simple_spk.export.onnx import (
     WaveformEncoder,
     check_onnx,
@@ -21,6 +22,7 @@ from simple_spk.export.onnx import (
     relative_difference,
 )
 from simple_spk.inference.model import Model
+from simple_spk.inference.voice_stores.voice import MEASURES
 from simple_spk.models.fbank import Fbank, Window
 from simple_spk.models.resnet import ResNet
 from simple_spk.models.similarity import GeneralizedInnerProduct
@@ -134,6 +136,13 @@ def test_the_folder_says_how_to_use_it(export: Path, model: Model) -> None:
     assert config["similarity"] == {"class": "GeneralizedInnerProduct", "angular_bias": 0.25}
     assert config["threshold"] == 1.5
     assert {p.name for p in export.iterdir()} == {"model.onnx", "config.yaml", "parity.safetensors"}
+
+
+def test_the_folder_explains_every_measure_of_a_calibration(export: Path) -> None:
+    lines = (export / "config.yaml").read_text().splitlines()
+    comments = " ".join(line for line in lines if line.startswith("#"))
+    missing = {name for name in (*MEASURES, DURATION, TYPICALITY) if name not in comments}
+    assert not missing
 
 
 def test_the_stored_check_passes(export: Path) -> None:
