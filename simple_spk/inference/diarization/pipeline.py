@@ -36,6 +36,7 @@ from simple_spk.inference.speech_quality import QualityMeter, RecordingQuality
 SHORTEST_LINKED_SECONDS = 1.0
 # Who speaks less is not told from a noise, and counts as the likeliest of the others.
 LEAST_SPEAKER_SECONDS = 3.0
+MOST_CUTS = 64  # that are compared if the natural number of speakers is not the wanted one
 LONGEST_VOICE_SECONDS = 60.0  # of a speaker's longest turns, for a name
 
 
@@ -171,34 +172,67 @@ def speaker_groups(
     # Overlapping windows share their time.
     seconds = (lengths / np.where(lengths > SHORTEST_LINKED_SECONDS, 2.0, 1.0))[rows]
     natural = merges.above_zero() if likeness.has_zero else len(merges.values)
-    count, least_seconds = chosen_cut(merges, natural, seconds, wanted)
-    found = merges.groups(count)
-    totals = np.bincount(found, seconds)
-    large = np.flatnonzero(totals >= least_seconds)
-    numbers = np.full(len(totals), -1)
-    numbers[large] = np.arange(len(large))
     groups = np.full(len(items), -1)
-    groups[rows] = numbers[found]
-    return groups, len(large)
+    groups[rows], count = chosen_groups(
+        items.some(rows), merges, natural, seconds, likeness, wanted
+    )
+    return groups, count
 
 
-def chosen_cut(
-    merges: Merges, natural: int, seconds: NDArray[np.float64], wanted: Wanted
-) -> tuple[int, float]:
-    """How many merges to make, and the least seconds of a group that is a speaker.
+def chosen_groups(
+    items: Items,
+    merges: Merges,
+    natural: int,
+    seconds: NDArray[np.float64],
+    likeness: Likeness,
+    wanted: Wanted,
+) -> tuple[NDArray[np.int64], int]:
+    """The speaker (n,) of each item, -1 where others decide, and the number of speakers.
 
-    The natural number of merges; if that gives too few speakers or too many, the nearest one that
-    does not. Short speakers count only where the others are too few.
+    They are the large groups of the natural number of merges. If those are too few or too many,
+    they are the largest groups of that cut whose speakers explain all items best: a fragment of a
+    speaker is given up before different people are joined. Short speakers count only where the
+    others are too few.
     """
-    for least in (LEAST_SPEAKER_SECONDS, 0.0):
-        counts = merges.large_groups(seconds, least)
-        if least and not counts[natural]:  # a short recording: nobody speaks for long
-            continue
-        most = np.inf if wanted.most is None else wanted.most
-        fitting = np.flatnonzero((counts >= wanted.least) & (counts <= most))
-        if len(fitting):
-            return int(fitting[np.abs(fitting - natural).argmin()]), least
-    raise AssertionError("some cut gives any number of groups up to that of items")
+    counts = merges.large_groups(seconds, LEAST_SPEAKER_SECONDS)
+    count = int(np.clip(counts[natural], wanted.least, wanted.most))
+    cuts = np.flatnonzero(counts >= count)[-MOST_CUTS:].tolist()
+    if not counts[natural] or not cuts:  # a short recording: nobody speaks for long
+        count = int(np.clip(len(items) - natural, wanted.least, wanted.most))
+        cuts = [len(items) - count]
+    elif counts[natural] == count:
+        cuts = [natural]
+    found = [largest_groups(merges.groups(cut), seconds, count) for cut in cuts]
+    if len(found) == 1:
+        return found[0], count
+    return max(found, key=lambda groups: fit(items, groups, seconds, count, likeness)), count
+
+
+def largest_groups(
+    groups: NDArray[np.int64], seconds: NDArray[np.float64], count: int
+) -> NDArray[np.int64]:
+    """The ``count`` largest of groups (n,), numbered from 0 in their order; others are -1."""
+    totals = np.bincount(groups, seconds)
+    numbers = np.full(len(totals), -1)
+    numbers[np.sort(np.argsort(-totals, kind="stable")[:count])] = np.arange(count)
+    return numbers[groups]
+
+
+def fit(
+    items: Items,
+    groups: NDArray[np.int64],
+    seconds: NDArray[np.float64],
+    count: int,
+    likeness: Likeness,
+) -> float:
+    """How well the groups 0 to count - 1 of (n,) explain all items: the sum of log probabilities.
+
+    Each is that of the item and the likeliest group having the same speaker.
+    """
+    voices = templates(items, groups, count, likeness.model)
+    values = likeness_to(items, voices, likeness).max(axis=1)
+    # Neighboring windows share half of their time, so each is half of the evidence.
+    return -float(seconds @ np.logaddexp(0.0, -values / 2.0))
 
 
 def speech_of_speakers(

@@ -14,8 +14,10 @@ from simple_spk.evaluation.quality_measures import TYPICALITY, pack_background
 from simple_spk.inference.diarization import neighbor_graph, recording_clusters
 from simple_spk.inference.diarization.likeness import Items, Likeness, Merges
 from simple_spk.inference.diarization.linkage import linked
+from simple_spk.inference.diarization.pipeline import Wanted, speaker_groups
 from simple_spk.inference.diarization.recording_clusters import sort_recordings
 from simple_spk.inference.diarization.resegmentation import templates
+from simple_spk.inference.diarization.segmentation import Windows
 from simple_spk.inference.model import Model
 from simple_spk.models.similarity import GeneralizedInnerProduct
 
@@ -171,3 +173,24 @@ def test_the_typicality_of_a_template_is_its_own():
     voices = templates(items, labels, 6, scorer)
     expected = voices.embeddings.astype(np.float64) @ others[0]
     assert voices.measures[TYPICALITY] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("wanted", [Wanted(3, 3), Wanted(1, 3)])
+def test_a_fragment_is_given_up_before_people_are_joined(wanted):
+    """Three people, and a few windows that are less like each of them than they are alike."""
+    centers = 1.5 * np.eye(64)[:4]
+    centers[3] -= centers[:3].sum(axis=0) / 2.0
+    labels = np.repeat(np.arange(4), [100, 100, 100, 6])
+    noise = np.random.default_rng(0).normal(size=(len(labels), 64)) / 8.0
+    embeddings = (centers[labels] + 0.3 * noise).astype(np.float32)
+    items = Items.of(embeddings, np.full(len(labels), 1.5), {}, model())
+    starts = 2.0 * np.arange(len(labels))
+    spans = np.stack([starts, starts + 1.5], axis=1)
+    windows = Windows(spans, np.arange(len(labels)))
+    likeness = Likeness(model())
+    natural, count = speaker_groups(items, windows, likeness, Wanted(), "meeting")
+    assert count == 4 and adjusted_rand_score(labels, natural) == 1.0
+    found, count = speaker_groups(items, windows, likeness, wanted, "meeting")
+    known = found >= 0
+    assert count == 3 and set(labels[known].tolist()) == {0, 1, 2}
+    assert adjusted_rand_score(labels[known], found[known]) == 1.0
