@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 DIGESTS = "files.json"  # sizes and SHA-256 of the files of a folder
 LOCK = ".lock"  # in a folder that ``lock_folder`` has held
+ORPHANS_END_SECONDS = 10.0  # data workers notice within five that their process was killed
 
 
 @contextmanager
@@ -195,8 +197,9 @@ def lock_file(file: IO[Any], refusal: str | None = None, shared: bool = False) -
 def lock_folder(folder: str | Path, activity: str) -> Iterator[None]:
     """Hold a folder inside the with statement, or refuse and name the process that holds it.
 
-    The holder may remove the folder. A process that dies in whatever way holds nothing any more.
-    Windows has no such locks: there a warning says so, and nothing is refused.
+    The holder may remove the folder. A process that dies in whatever way holds nothing any more,
+    once its children have ended, too. Windows has no such locks: there a warning says so, and
+    nothing is refused.
     """
     folder = Path(folder)
     path = folder / LOCK
@@ -205,6 +208,7 @@ def lock_folder(folder: str | Path, activity: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         yield
         return
+    until = time.monotonic() + ORPHANS_END_SECONDS
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("a+", encoding="utf-8", errors="replace") as file:
@@ -213,6 +217,9 @@ def lock_folder(folder: str | Path, activity: str) -> Iterator[None]:
             except BlockingIOError:
                 file.seek(0)
                 holder = file.read(200).strip() or "another process"
+                if _has_died(holder) and time.monotonic() < until:
+                    time.sleep(0.05)
+                    continue
                 raise BlockingIOError(
                     f"{holder} is {activity} in {folder}: wait for it, stop it, or name another "
                     "folder"
@@ -220,13 +227,31 @@ def lock_folder(folder: str | Path, activity: str) -> Iterator[None]:
             if not _has_name(file, path):  # its last holder removed it after it was opened here
                 continue
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.write(_name_of_process(os.getpid()))
             file.flush()
             try:
                 yield
             finally:
                 file.truncate(0)
             return
+
+
+def _name_of_process(number: int | str) -> str:
+    return f"process {number} on {socket.gethostname()}"
+
+
+def _has_died(holder: str) -> bool:
+    """Whether a lock names a process of this machine that is not there any more."""
+    number = "".join(holder.split()[1:2])
+    if holder != _name_of_process(number) or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 def _has_name(file: IO[Any], path: Path) -> bool:

@@ -79,6 +79,26 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
             pass
 
 
+def test_a_killed_process_holds_a_folder_no_longer_than_its_children_live(tmp_path: Path) -> None:
+    """A data worker inherits the lock, and ends some seconds after its process was killed."""
+    script = (
+        "import os, sys, time\n"
+        "from simple_spk.io.atomic_file import lock_folder\n"
+        "with lock_folder(sys.argv[1], 'at work'):\n"
+        "    if os.fork() == 0:\n"
+        "        time.sleep(1.0)\n"
+        "    os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
+    with (
+        pytest.raises(BlockingIOError),
+        (tmp_path / LOCK).open("rb") as file,
+    ):
+        lock_file(file, "held by the child")
+    with lock_folder(tmp_path, "at work"):
+        assert str(os.getpid()) in (tmp_path / LOCK).read_text()
+
+
 def test_a_file_that_another_writer_took_for_a_dead_ones_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
