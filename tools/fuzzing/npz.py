@@ -48,7 +48,8 @@ def change_member(content: bytes, dice: random.Random) -> bytes:
         return content
     name = dice.choice(list(members))
     damages = (odd_field, odd_field, change_shape, *BYTE_DAMAGES)
-    members[name] = dice.choice(damages)(members[name], dice)
+    if len(members[name]) > 20:  # an earlier damage may have emptied it
+        members[name] = dice.choice(damages)(members[name], dice)
     if dice.random() < 0.1 and len(members) > 1:
         members[dice.choice(sorted({*members} - {name}))] = members.pop(name)
     methods = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2
